@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where the source of a base comes from.
+
+What is downloaded is trusted when its checksum is listed in bases/<base>, or
+when the tree that it gives is the one in bases/<base>.tree.  A source that the
+user names is the user's own decision: there the series itself decides, because
+every file that it touches must have the blob id that the patches name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tarfile
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, List, Optional
+
+from .common import CACHE, Base, ToolError, clean_env, run, say, shown
+
+TIMEOUT_S = 15
+CHUNK = 1 << 20
+
+
+class Unavailable(Exception):
+    """This source cannot be had; the next one is tried."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source that was found."""
+
+    path: Path
+    # The user vouches for it: extra files stay, another tree is accepted.
+    own: bool = False
+    # A commit of the git repository at path; None: a directory or archive.
+    commit: Optional[str] = None
+
+
+def find_source(base: Base, own: str) -> Source:
+    """Try the sources in order and say how each attempt ended."""
+    if own:
+        return _own_source(base, own)
+    attempts: List[Callable[[Base], Source]] = [
+        _from_cache, _from_release, _from_git, _from_debian_pool]
+    for attempt in attempts:
+        try:
+            return attempt(base)
+        except Unavailable as reason:
+            say(f"  not available: {reason}")
+    raise ToolError(
+        f"no source of QEMU {base.version} can be had here. What helps:\n"
+        f"  - name one that you have: QEMU_SRC=<directory, git clone or "
+        f"archive of {base.version}>\n"
+        f"  - put {_release_file(base)} into {shown(CACHE)}/\n"
+        "  - a network that reaches one of the addresses above (proxies are "
+        "taken from https_proxy)")
+
+
+def _own_source(base: Base, name: str) -> Source:
+    """QEMU_SRC: a directory, a git clone or an archive."""
+    path = Path(name).expanduser().resolve()
+    say(f"source: QEMU_SRC={name}")
+    if path.is_file():
+        return Source(path, own=True)
+    if not path.is_dir():
+        raise ToolError(f"QEMU_SRC={name} does not exist; name a directory, "
+                        "a git clone or an archive of QEMU " + base.version)
+    if (path / ".git").exists():
+        commit = _commit_in_clone(base, path)
+        return Source(path, own=True, commit=commit)
+    if not (path / "VERSION").exists():
+        raise ToolError(f"QEMU_SRC={name} is not a QEMU source tree: it has "
+                        "no file VERSION")
+    return Source(path, own=True)
+
+
+def _commit_in_clone(base: Base, path: Path) -> str:
+    """The release in a git clone: its tag, or else what is checked out."""
+    tag = base.config.get("git", "tag", fallback="")
+    for name in (f"refs/tags/{tag}", "refs/tags/base", "HEAD"):
+        done = run(["git", "-c", f"safe.directory={path}", "-C", path,
+                    "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"],
+                   check=False, env=clean_env())
+        if done.returncode == 0:
+            say(f"  using its {name}")
+            return done.stdout.decode().strip()
+    raise ToolError(f"QEMU_SRC={path}: the git clone has no commit")
+
+
+def _release_file(base: Base) -> str:
+    return base.config["release"]["url"].rsplit("/", 1)[-1]
+
+
+def _pool_file(base: Base) -> str:
+    return base.config["debian-pool"]["path"].rsplit("/", 1)[-1]
+
+
+def _from_cache(base: Base) -> Source:
+    say(f"source: the cache, {shown(CACHE)}/")
+    for section, file in (("release", _release_file),
+                          ("debian-pool", _pool_file)):
+        if section not in base.config:
+            continue
+        path = CACHE / file(base)
+        if not path.exists():
+            continue
+        wanted = base.config.get(section, "sha256", fallback="")
+        if wanted and sha256(path) != wanted:
+            say(f"  {shown(path)} has a wrong checksum and is removed")
+            path.unlink()
+            continue
+        say(f"  found {path.name}")
+        return Source(path)
+    raise Unavailable("no archive of this release there")
+
+
+def _from_release(base: Base) -> Source:
+    if "release" not in base.config:
+        raise Unavailable("no release archive is named for this base")
+    url = base.config["release"]["url"]
+    say(f"source: the release, {url}")
+    path = CACHE / _release_file(base)
+    download(url, path, base.config.get("release", "sha256", fallback=""))
+    if not tarfile.is_tarfile(path):
+        path.unlink()
+        raise Unavailable("what was sent is not an archive")
+    return Source(path)
+
+
+def _from_git(base: Base) -> Source:
+    if "git" not in base.config:
+        raise Unavailable("no git repository is named for this base")
+    section = base.config["git"]
+    url, tag = section["url"], section["tag"]
+    say(f"source: tag {tag} of {url}")
+    _probe(f"{url}/info/refs?service=git-upload-pack")
+    path = CACHE / f"git-{tag}"
+    fresh = CACHE / f".{path.name}.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    done = subprocess.run(
+        ["git", "-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30",
+         "-c", "advice.detachedHead=false", "clone", "--depth=1",
+         f"--branch={tag}", url, fresh], env=clean_env(), check=False,
+        stdin=subprocess.DEVNULL)
+    if done.returncode == 0:
+        done = subprocess.run(["meson", "subprojects", "download",
+                               *section["subprojects"].split()],
+                              cwd=fresh, check=False)
+    if done.returncode != 0:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise Unavailable("see above")
+    shutil.rmtree(path, ignore_errors=True)
+    fresh.rename(path)
+    return Source(path, commit="HEAD")
+
+
+def _from_debian_pool(base: Base) -> Source:
+    if "debian-pool" not in base.config:
+        raise Unavailable("no Debian archive is named for this base")
+    section = base.config["debian-pool"]
+    say(f"source: the Debian archive, {section['path']}")
+    path = CACHE / _pool_file(base)
+    apt_download(section["path"], path, section["sha256"])
+    return Source(path)
+
+
+def _probe(url: str) -> None:
+    """Fail soon when a host does not answer; git itself waits for minutes."""
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S):
+            pass
+    except (OSError, ValueError) as error:
+        raise Unavailable(_reason(error)) from error
+
+
+def _reason(error: BaseException) -> str:
+    reason = getattr(error, "reason", None) or error
+    return str(reason) or type(error).__name__
+
+
+def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(CHUNK), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def download(url: str, path: Path, wanted: str) -> None:
+    """Download to a temporary name; rename when it is complete and right."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            size = int(answer.headers.get("Content-Length") or 0)
+            with part.open("wb") as file:
+                _copy_stream(answer, file, size)
+    except (OSError, ValueError) as error:
+        part.unlink(missing_ok=True)
+        raise Unavailable(_reason(error)) from error
+    got = part.stat().st_size
+    if size and got != size:
+        part.unlink()
+        raise Unavailable(f"the download ended after {got} of {size} bytes")
+    _accept(part, path, wanted)
+
+
+def _copy_stream(answer, file, size: int) -> None:
+    """Copy with a line of progress every few seconds."""
+    done, last = 0, time.monotonic()
+    for block in iter(lambda: answer.read(CHUNK), b""):
+        file.write(block)
+        done += len(block)
+        if time.monotonic() - last >= 5:
+            last = time.monotonic()
+            of = f" of {size >> 20}" if size else ""
+            say(f"  {done >> 20}{of} MiB")
+
+
+def _accept(part: Path, path: Path, wanted: str) -> None:
+    """Give a complete download its name, if its checksum is right."""
+    got = sha256(part)
+    if wanted and got != wanted:
+        part.unlink()
+        raise Unavailable(f"wrong checksum: sha256 is {got}, {wanted} is "
+                          "expected; the file was removed")
+    part.rename(path)
+    say(f"  {'verified' if wanted else 'received'} {path.name}")
+
+
+def debian_mirrors() -> List[str]:
+    """The archives that apt is configured for, those with 'main' first."""
+    try:
+        done = run(["apt-get", "indextargets", "--format",
+                    "$(COMPONENT) $(REPO_URI)", "Created-By: Packages"],
+                   check=False)
+    except ToolError:
+        return []
+    found = []
+    for line in done.stdout.decode().splitlines():
+        component, _, address = line.partition(" ")
+        if component == "main" and address not in found:
+            found.append(address)
+    return found
+
+
+def apt_download(pool_path: str, path: Path, wanted: str) -> None:
+    """Fetch a file of the Debian archive with apt's own helper."""
+    helper = Path("/usr/lib/apt/apt-helper")
+    mirrors = debian_mirrors()
+    if not mirrors or not helper.exists():
+        raise Unavailable("apt is not configured here (not a Debian machine?)")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    problem = ""
+    for mirror in mirrors:
+        part.unlink(missing_ok=True)
+        done = run([helper, "-o", f"Acquire::http::Timeout={TIMEOUT_S}",
+                    "-o", f"Acquire::https::Timeout={TIMEOUT_S}",
+                    "-o", "Acquire::Retries=1",
+                    "-o", "APT::Sandbox::User=root", "download-file",
+                    mirror.rstrip("/") + "/" + pool_path, part], check=False)
+        if done.returncode == 0 and part.exists():
+            _accept(part, path, wanted)
+            return
+        problem = (done.stdout + done.stderr).decode(errors="replace")
+    part.unlink(missing_ok=True)
+    lines = [line for line in problem.splitlines() if line[:2] == "E:"]
+    raise Unavailable(lines[0] if lines else "apt-helper failed")
+
+
+def unpack(source: Source, target: Path) -> None:
+    """Put the files of a source into a new directory."""
+    target.mkdir(parents=True)
+    if source.commit is not None:
+        _unpack_clone(source, target)
+    elif source.path.is_dir():
+        for path in sorted(source.path.iterdir()):
+            if path.name not in (".git", "build"):
+                _copy(path, target / path.name)
+    else:
+        done = run(["tar", "-xf", source.path, "-C", target, "--no-same-owner",
+                    "--strip-components=1"], check=False)
+        if done.returncode != 0:
+            raise ToolError(f"{source.path} cannot be unpacked:\n"
+                            + done.stderr.decode(errors="replace").strip())
+    if not (target / "VERSION").exists():
+        raise ToolError(f"{source.path} is not a QEMU source: it has no file "
+                        "VERSION")
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir() and not source.is_symlink():
+        shutil.copytree(source, target, symlinks=True)
+    else:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _unpack_clone(source: Source, target: Path) -> None:
+    """A commit, and the subprojects that lie beside it in the clone."""
+    archive = target / ".archive.tar"
+    run(["git", "-c", f"safe.directory={source.path}", "-C", source.path,
+         "archive", "-o", archive, source.commit], env=clean_env())
+    run(["tar", "-xf", archive, "-C", target, "--no-same-owner"])
+    archive.unlink()
+    beside = source.path / "subprojects"
+    for path in sorted(beside.iterdir()) if beside.is_dir() else []:
+        wrap = beside / f"{path.name}.wrap"
+        copy = target / "subprojects" / path.name
+        if path.is_dir() and wrap.exists() and not copy.exists():
+            shutil.copytree(path, copy, symlinks=True,
+                            ignore=shutil.ignore_patterns(".git"))
