@@ -178,7 +178,9 @@ def _update(base: Base, patches: List[repo.Patch]) -> None:
 def refuse_unexported(base: Base, tree: repo.Repo, start: str,
                       tip: str) -> None:
     """Commits that are in no patch file must not get lost."""
-    if tip in (start, tree.commit_of(repo.SYNCED)):
+    synced = tree.commit_of(repo.SYNCED) or start
+    if tree.git("merge-base", "--is-ancestor", tip, synced,
+                check=False).returncode == 0:
         return
     if repo.export_series(tree, start, tip) == repo.series_files(base):
         return
