@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
 
 from . import guestimage
-from .common import BUILD, CACHE, ToolError
+from .common import CACHE, ToolError
 
 try:
     from qemu.machine import QEMUMachine
@@ -39,6 +39,7 @@ BOOT_LIMIT_S = 180
 KVM_LIMIT_S = 20
 QMP_LIMIT_S = 60
 DISK_BYTES = 1 << 30
+AIO_MODES = ("io_uring", "native", "threads")
 TAIL_LINES = 20
 
 
@@ -122,7 +123,7 @@ class Guest:
         except VMLaunchFailure as failure:
             raise GuestError(f"{qemu} does not start: "
                              f"{(failure.output or str(failure)).strip()}"
-                             ) from failure
+                             ) from None
         finally:
             for end in ends:
                 end.close()
@@ -221,6 +222,11 @@ class Guest:
         tail = "\n".join(console[-TAIL_LINES:])
         return GuestError(f"guest {self.name} {what}\nlast lines of "
                           f'{self._console}:\n{tail or "(none)"}')
+
+    def disk_path(self, name: str) -> str:
+        """Return the guest's device of a disk, '' if it sees none."""
+        found = self.run(f"grep -lx {name} /sys/block/*/serial").out.split()
+        return f"/dev/{Path(found[0]).parent.name}" if found else ""
 
     # --- QEMU's side ---
 
@@ -328,7 +334,7 @@ def kvm_refusal(setup: Setup, qemu: str) -> Optional[str]:
     return None
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, work: Path) -> None:
     """Add the options that say how guests are started."""
     parser.add_argument("--arch", choices=sorted(MACHINES), default="x86_64",
                         help="architecture of the guest (default: x86_64)")
@@ -339,8 +345,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         default=[], help="as QEMU's option -L, for a QEMU "
                         "that was not told where its firmware is")
     parser.add_argument("--work", metavar="DIR", type=Path,
-                        default=BUILD / "guest", help="where the disk and "
-                        "the logs go (default: build/guest)")
+                        default=work, help="where disks and logs go "
+                        f"(default: build/{work.name})")
 
 
 def prepare(args: argparse.Namespace, qemu: str) -> Tuple[Setup, str]:
