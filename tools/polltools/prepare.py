@@ -14,6 +14,14 @@ from . import repo, source
 from .common import Base, ToolError, say, shown
 
 
+def ensure(base: Base, own: str) -> None:
+    """Have a tree to build: up to date if it holds no work of the user's."""
+    try:
+        checkout(base, own)
+    except repo.UserWork as work:
+        say(f"building {shown(base.src)} as it is: {work}")
+
+
 def checkout(base: Base, own: str) -> None:
     """Make or update the tree; it is complete and up to date, or untouched."""
     patches = repo.read_series(base)
@@ -24,6 +32,22 @@ def checkout(base: Base, own: str) -> None:
         _update(base, patches)
     else:
         _create(base, patches, own)
+
+
+def series_commits(base: Base,
+                   own: str) -> Tuple[List[repo.Patch], List[str]]:
+    """The patches and a commit for each, without touching the work tree."""
+    patches = repo.read_series(base)
+    if not patches:
+        raise ToolError(f"{shown(base.patches)} has no series yet, so there "
+                        "is nothing to check")
+    if not (base.src / ".git").exists():
+        _create(base, patches, own)
+    tree = repo.open_tree(base)
+    start = tree.text("rev-parse", repo.BASE_TAG)
+    tip = repo.import_series(tree, start, patches)
+    tree.git("update-ref", "refs/poll-weight/check", tip)
+    return patches, tree.commits(start, tip)
 
 
 def _create(base: Base, patches: List[repo.Patch], own: str) -> None:
@@ -59,7 +83,7 @@ def _commit_base(base: Base, path: Path, found: source.Source) -> repo.Repo:
     if not found.own:
         for name in left_out:
             (path / name).unlink()
-    _stand_ins(base, path)
+    stand_ins(base, path)
     _exclude(base, path)
     tree.git("add", "--all", "--force", "--", ".",
              *(f":(exclude,glob){pattern}" for pattern in _globs(base)))
@@ -94,7 +118,8 @@ def _left_out(base: Base, path: Path) -> List[str]:
     return names
 
 
-def _stand_ins(base: Base, path: Path) -> None:
+def stand_ins(base: Base, path: Path) -> None:
+    """Files that meson wants to see, where the source has none."""
     for name in base.words("empty-bz2"):
         file = path / name
         if not file.exists():
@@ -185,7 +210,7 @@ def refuse_unexported(base: Base, tree: repo.Repo, start: str,
     if repo.export_series(tree, start, tip) == repo.series_files(base):
         return
     where = shown(tree.path)
-    raise ToolError(
+    raise repo.UserWork(
         f"{where} has commits that are not exported: its branch series is at "
         f"'{tree.subject(tip)}'\nRun 'make export BASE={base.name}' to keep "
         f"them; to throw them away: 'git -C {where} reset --hard "

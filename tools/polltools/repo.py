@@ -7,7 +7,6 @@ fails leaves nothing half-applied, and no user's configuration changes a byte.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
@@ -31,6 +30,8 @@ BASE_IDENTITY = {
     "GIT_COMMITTER_DATE": "2026-01-01T00:00:00+0000",
 }
 NO_BLOB = "0" * 40
+# DEP-3 wants its fields beside From and Subject; git am skips this one.
+FORWARDED = "Forwarded: not-needed"
 FORMAT_PATCH = (
     "format-patch", "--zero-commit", "--full-index", "--no-signature",
     "--no-stat", "--no-numbered", "--no-renames", "--no-cover-letter",
@@ -38,7 +39,12 @@ FORMAT_PATCH = (
     "--no-color-moved", "--encode-email-headers", "--diff-algorithm=myers",
     "--filename-max-length=64", "--unified=3", "--binary", "--no-textconv",
     "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/", "--quiet",
+    f"--add-header={FORWARDED}",
 )
+
+
+class UserWork(ToolError):
+    """The tree holds work of the user's that no patch file has."""
 
 
 class Repo:
@@ -346,13 +352,13 @@ def refuse_unclean(repo: Repo) -> None:
                       check=False).stdout.decode().strip()
     where = shown(repo.path)
     if branch != SERIES_BRANCH:
-        raise ToolError(f"{where} is not on branch series (a rebase that is "
-                        "not finished?); finish it or run "
-                        f"'git -C {where} switch series'")
+        raise UserWork(f"{where} is not on branch series (a rebase that is "
+                       "not finished?); finish it or run "
+                       f"'git -C {where} switch series'")
     dirty = repo.text("status", "--porcelain", "--untracked-files=normal")
     if dirty:
-        raise ToolError(f"{where} has changes that are not committed:\n"
-                        f"{dirty}\ncommit them or remove them")
+        raise UserWork(f"{where} has changes that are not committed:\n"
+                       f"{dirty}\ncommit them or remove them")
 
 
 def repository_identity() -> Dict[str, str]:
@@ -364,7 +370,3 @@ def repository_identity() -> Dict[str, str]:
         if value:
             found[key] = value
     return found
-
-
-def same_path(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Configure and build QEMU.
+
+Every tree that is built is called <somewhere>/src and its build directory is
+<somewhere>/obj*, so that all of them are compiled with the same relative
+paths and share what the compiler cache holds.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+from . import prepare, repo
+from .common import BUILD, Base, ToolError, say, shown
+
+PROGRAMS = ("qemu-img", "qemu-io", "qemu-nbd")
+FIRMWARE = BUILD / "firmware"
+# Without a terminal one line of progress per so many of ninja's is enough.
+QUIET_EVERY = 100
+
+
+def target() -> str:
+    """The system emulator that is built: the one for this kind of machine."""
+    machine = platform.machine()
+    return {"amd64": "x86_64"}.get(machine, machine)
+
+
+def emulator() -> str:
+    return f"qemu-system-{target()}"
+
+
+def python() -> str:
+    """On Debian the modules that configure wants belong to this python."""
+    return "/usr/bin/python3" if Path("/usr/bin/python3").exists() else "python3"
+
+
+def environment(base: Base) -> Dict[str, str]:
+    """The environment of compiler and configure."""
+    env = dict(os.environ)
+    env.setdefault("CCACHE_DIR", str(BUILD / "ccache"))
+    env.setdefault("CCACHE_MAXSIZE", "3G")
+    env.update(CCACHE_BASEDIR=str(base.build), CCACHE_NOHASHDIR="1")
+    return env
+
+
+def compiler() -> str:
+    return "ccache gcc" if shutil.which("ccache") else "gcc"
+
+
+def firmware_path(base: Base) -> str:
+    """Where QEMU looks for firmware: unpacked, in the source, installed.
+
+    The same for every tree: it becomes part of what is compiled."""
+    return ":".join([str(FIRMWARE), str(base.src / "pc-bios"),
+                     "/usr/share/qemu", "/usr/share/seabios"])
+
+
+def system_options(base: Base) -> List[str]:
+    """A small QEMU with everything that block I/O and the tests need."""
+    return [f"--target-list={target()}-softmmu", "--without-default-features",
+            "--enable-system", "--enable-tcg", "--enable-kvm",
+            "--enable-tools", "--enable-linux-io-uring", "--enable-linux-aio",
+            "--enable-fdt=system", "--disable-docs", "--disable-download",
+            "--disable-install-blobs", f"--firmwarepath={firmware_path(base)}"]
+
+
+def tools_options() -> List[str]:
+    """Only what the unit tests of the event loop need."""
+    return ["--without-default-features", "--disable-system",
+            "--enable-tools", "--enable-linux-io-uring", "--enable-linux-aio",
+            "--disable-docs", "--disable-download"]
+
+
+def configure(base: Base, src: Path, obj: Path, options: Sequence[str]) -> None:
+    """Configure once; again only when the options change."""
+    command = [str(src / "configure"), f"--cc={compiler()}",
+               f"--python={python()}", *options]
+    stamp = obj / ".configured-with"
+    wanted = "\n".join(command) + "\n"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    say(f"configuring {shown(obj)}")
+    stamp.unlink(missing_ok=True)
+    obj.mkdir(parents=True, exist_ok=True)
+    log = obj / "configure.log"
+    with log.open("wb") as file:
+        done = subprocess.run(command, cwd=obj, env=environment(base),
+                              stdin=subprocess.DEVNULL, stdout=file,
+                              stderr=subprocess.STDOUT, check=False)
+    if done.returncode != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+        raise ToolError(f"configure failed, {shown(log)} ends with:\n{tail}")
+    stamp.write_text(wanted)
+
+
+def ninja(base: Base, obj: Path, targets: Sequence[str]) -> None:
+    """Build targets; ninja shows its own progress on a terminal."""
+    command = ["ninja", "-C", str(obj), *targets]
+    start = time.monotonic()
+    if sys.stdout.isatty():
+        status = subprocess.run(command, env=environment(base),
+                                check=False).returncode
+    else:
+        status = _ninja_quiet(command, environment(base))
+    if status != 0:
+        raise ToolError(f"the build in {shown(obj)} failed, see above; to see "
+                        f"it again: ninja -C {shown(obj)}")
+    minutes = (time.monotonic() - start) / 60
+    say(f"built in {shown(obj)}: {minutes:.1f} minutes")
+
+
+def _ninja_quiet(command: List[str], env: Dict[str, str]) -> int:
+    """Show what is not progress, and some of what is."""
+    with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            progress = re.match(r"\[(\d+)/(\d+)\] ", line)
+            if progress is None or int(progress[1]) % QUIET_EVERY == 0:
+                print(line, end="", flush=True)
+    return process.returncode
+
+
+def worktree(base: Base, name: str, commit: str) -> Path:
+    """build/<base>/<name>/src: another commit of the tree, to build it.
+
+    Nothing is edited there, so it simply becomes that commit; files that do
+    not differ keep their times.
+    """
+    tree = repo.open_tree(base)
+    path = base.build / name / "src"
+    tree.git("worktree", "prune")
+    known = tree.text("worktree", "list", "--porcelain").splitlines()
+    if f"worktree {os.path.realpath(path)}" not in known:
+        shutil.rmtree(path, ignore_errors=True)
+        tree.git("worktree", "add", "--quiet", "--detach", path, commit)
+    repo.Repo(path).git("checkout", "--quiet", "--force", "--detach", commit)
+    prepare.stand_ins(base, path)
+    return path
+
+
+def build_system(base: Base, stock: bool) -> Path:
+    """The emulator and the block tools; returns the build directory."""
+    if stock:
+        tree = repo.open_tree(base)
+        src = worktree(base, "stock", tree.text("rev-parse", repo.BASE_TAG))
+    else:
+        src = base.src
+    obj = src.parent / "obj"
+    configure(base, src, obj, system_options(base))
+    ninja(base, obj, [emulator(), *PROGRAMS])
+    if stock:
+        link = base.build / "obj-stock"
+        if not link.is_symlink():
+            link.symlink_to("stock/obj")
+    return obj
