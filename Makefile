@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# The entry points. Everything that they make lives in build/.
+
+BASE ?= v11.0
+export BASE QEMU_SRC
+
+MACHINE := $(shell uname -m)
+QEMU = build/$(BASE)/obj/qemu-system-$(MACHINE)
+STOCK_QEMU = build/$(BASE)/obj-stock/qemu-system-$(MACHINE)
+
+.PHONY: help demo test qemu checkout export check clean
+
+help:
+	@echo 'make demo      boot a guest whose disk uses poll-weight=3, and measure it (STOCK=1: compare)'
+	@echo 'make test      build everything and run all tests'
+	@echo 'make qemu      build QEMU with the series (STOCK=1: without it)'
+	@echo 'make checkout  git tree to work in: build/$(BASE)/src'
+	@echo 'make export    write the commits of that tree to patches/$(BASE)/'
+	@echo 'make check     check the series patch by patch (FULL=1: and sanitizers, iotests)'
+	@echo 'make clean     remove what was built, keep downloads and compiler cache'
+	@echo 'make help      this list'
+	@echo
+	@echo 'BASE=$(BASE) names a file in bases/; QEMU_SRC= names a QEMU source of your own:'
+	@echo 'a directory, a git clone or an archive. What is missing on the machine is'
+	@echo 'installed first (Debian) or listed.'
+
+demo:
+	@tools/deps build guest
+	@tools/build $(BASE)
+	@$(if $(STOCK),tools/build --stock $(BASE))
+	@PYTHONPATH=build/$(BASE)/src/python tools/demo --qemu $(QEMU) \
+		$(if $(STOCK),--stock $(STOCK_QEMU))
+
+test:
+	@tools/deps build guest
+	@tools/test $(BASE)
+
+qemu:
+	@tools/deps build
+	@tools/build $(if $(STOCK),--stock) $(BASE)
+
+checkout:
+	@tools/deps build
+	@tools/checkout $(BASE)
+
+export:
+	@tools/deps build
+	@tools/export $(BASE)
+
+check:
+	@tools/deps build
+	@tools/test $(if $(FULL),--full) --check $(BASE)
+
+clean:
+	@tools/clean $(BASE)
