@@ -50,27 +50,40 @@ def series_commits(base: Base,
     return patches, tree.commits(start, tip)
 
 
+class OtherTree(ToolError):
+    """A source is not the release that it should be."""
+
+
 def _create(base: Base, patches: List[repo.Patch], own: str) -> None:
-    found = source.find_source(base, own)
+    if base.src.exists():
+        raise ToolError(f"{shown(base.src)} is in the way and is not a git "
+                        "tree; remove it")
+    wanted = _entries(base.top())
     base.build.mkdir(parents=True, exist_ok=True)
     fresh = base.build / ".src.new"
-    shutil.rmtree(fresh, ignore_errors=True)
-    say(f"unpacking {found.path.name}")
     try:
-        source.unpack(found, fresh)
-        tree = _commit_base(base, fresh, found)
-        start = tree.commit_of(repo.BASE_TAG)
-        _settle(tree, repo.import_series(tree, start, patches))
-        if base.src.exists():
-            raise ToolError(f"{shown(base.src)} is in the way and is not a "
-                            "git tree; remove it")
-        fresh.rename(base.src)
+        for found in source.sources(base, own):
+            shutil.rmtree(fresh, ignore_errors=True)
+            say(f"unpacking {found.path.name}")
+            source.unpack(found, fresh)
+            try:
+                tree = _commit_base(base, fresh, found, wanted)
+            except OtherTree as other:
+                say(f"  not used: {other}\n  It is kept as "
+                    f"{shown(source.set_aside(found))}; name that as QEMU_SRC "
+                    "if you trust it.")
+                continue
+            start = tree.text("rev-parse", repo.BASE_TAG)
+            _settle(tree, repo.import_series(tree, start, patches))
+            fresh.rename(base.src)
+            break
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     _report(base, patches)
 
 
-def _commit_base(base: Base, path: Path, found: source.Source) -> repo.Repo:
+def _commit_base(base: Base, path: Path, found: source.Source,
+                 wanted: Dict[str, str]) -> repo.Repo:
     """One commit with a fixed id for all that the base consists of."""
     version = (path / "VERSION").read_text().strip()
     if version not in base.tested:
@@ -78,7 +91,7 @@ def _commit_base(base: Base, path: Path, found: source.Source) -> repo.Repo:
             f"{', '.join(base.tested)}")
     tree = repo.Repo(path)
     tree.git("init", "--quiet", "--initial-branch=series")
-    _set_identity(tree)
+    _configure(tree)
     left_out = _left_out(base, path)
     if not found.own:
         for name in left_out:
@@ -88,7 +101,7 @@ def _commit_base(base: Base, path: Path, found: source.Source) -> repo.Repo:
     tree.git("add", "--all", "--force", "--", ".",
              *(f":(exclude,glob){pattern}" for pattern in _globs(base)))
     tree_id = tree.text("write-tree")
-    _compare(base, tree, tree_id, found)
+    _compare(base, wanted, _entries(tree.text("ls-tree", tree_id)), found)
     commit = tree.text("commit-tree", tree_id,
                        stdin=f"QEMU {version}\n".encode(),
                        env=repo.BASE_IDENTITY)
@@ -136,32 +149,30 @@ def _exclude(base: Base, path: Path) -> None:
     (path / ".git/info/exclude").write_text("\n".join(lines) + "\n")
 
 
-def _set_identity(tree: repo.Repo) -> None:
-    """Commits made in the tree carry the identity of this repository."""
+def _configure(tree: repo.Repo) -> None:
+    """Commits made in the tree carry the identity of this repository, and
+    files are what the commits say, whatever the user's own settings are."""
+    tree.git("config", "core.autocrlf", "false")
     for key, value in repo.repository_identity().items():
         tree.git("config", key, value)
 
 
-def _compare(base: Base, tree: repo.Repo, tree_id: str,
+def _compare(base: Base, wanted: Dict[str, str], got: Dict[str, str],
              found: source.Source) -> None:
     """The tree must be the known one, unless the user vouches for it."""
-    wanted = _entries(base.top())
-    got = _entries(tree.text("ls-tree", tree_id))
+    listed = f"bases/{base.name}.tree"
     differ = sorted(name for name in set(wanted) | set(got)
                     if wanted.get(name) != got.get(name))
     if not differ:
-        say(f"  the tree is QEMU {base.version} as listed in "
-            f"bases/{base.name}.tree")
+        say(f"  the tree is QEMU {base.version} as listed in {listed}")
         return
     text = ", ".join(differ[:10]) + (", ..." if len(differ) > 10 else "")
     if not found.own:
-        raise ToolError(
-            f"{shown(found.path)} is not QEMU {base.version} as listed in "
-            f"bases/{base.name}.tree; different: {text}\nIt is not used. "
-            "Remove it, or name it as QEMU_SRC if you trust it.")
-    say(f"  note: not the tree listed in bases/{base.name}.tree; different: "
-        f"{text}\n  used all the same, because it is yours: what the series "
-        "touches is compared by blob id")
+        raise OtherTree(f"its tree is not QEMU {base.version} as listed in "
+                        f"{listed}; different: {text}")
+    say(f"  note: not the tree listed in {listed}; different: {text}\n"
+        "  used all the same, because it is yours: what the series touches "
+        "is compared by blob id")
 
 
 def _entries(text: str) -> Dict[str, str]:

@@ -189,7 +189,11 @@ def _mail(repo: Repo, patch: Patch) -> Tuple[Dict[str, str], bytes, bytes]:
     """Header, commit message and diff of a patch, as 'git am' reads them."""
     with tempfile.TemporaryDirectory() as name:
         message, diff = Path(name) / "message", Path(name) / "diff"
-        done = repo.git("mailinfo", message, diff, stdin=patch.data)
+        done = repo.git("mailinfo", message, diff, stdin=patch.data,
+                        check=False)
+        if done.returncode != 0:
+            raise ToolError(f"{patch.name} is not a patch in the form of an "
+                            "e-mail: " + done.stderr.decode().strip())
         head = dict(line.split(": ", 1)
                     for line in done.stdout.decode().splitlines()
                     if ": " in line)

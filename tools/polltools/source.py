@@ -19,12 +19,15 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, List, Optional
+from typing import Callable, Iterator, List, Optional
 
 from .common import CACHE, Base, ToolError, clean_env, run, say, shown
 
 TIMEOUT_S = 15
 CHUNK = 1 << 20
+# The sections of a base that name an archive, and the key that has its place.
+ARCHIVES = {"release": "url", "debian-pool": "path"}
+NOT_USED = ".not-used"
 
 
 class Unavailable(Exception):
@@ -42,24 +45,37 @@ class Source:
     commit: Optional[str] = None
 
 
-def find_source(base: Base, own: str) -> Source:
-    """Try the sources in order and say how each attempt ended."""
+def sources(base: Base, own: str) -> Iterator[Source]:
+    """Try the sources in order and say how each attempt ended.  Whoever takes
+    one and finds it unfit asks for the next; at the end comes an error."""
     if own:
-        return _own_source(base, own)
+        yield _own_source(base, own)
+        return
     attempts: List[Callable[[Base], Source]] = [
         _from_cache, _from_release, _from_git, _from_debian_pool]
     for attempt in attempts:
         try:
-            return attempt(base)
+            yield attempt(base)
         except Unavailable as reason:
             say(f"  not available: {reason}")
+    names = [_file_of(base, section) for section in ARCHIVES
+             if section in base.config]
     raise ToolError(
         f"no source of QEMU {base.version} can be had here. What helps:\n"
         f"  - name one that you have: QEMU_SRC=<directory, git clone or "
         f"archive of {base.version}>\n"
-        f"  - put {_release_file(base)} into {shown(CACHE)}/\n"
+        f"  - put {' or '.join(names)} into {shown(CACHE)}/\n"
         "  - a network that reaches one of the addresses above (proxies are "
         "taken from https_proxy)")
+
+
+def set_aside(found: Source) -> Path:
+    """Keep a download that is not what it should be, but do not use it."""
+    aside = found.path.with_name(found.path.name + NOT_USED)
+    if aside.is_dir():
+        shutil.rmtree(aside)
+    found.path.rename(aside)
+    return aside
 
 
 def _own_source(base: Base, name: str) -> Source:
@@ -93,21 +109,26 @@ def _commit_in_clone(base: Base, path: Path) -> str:
     raise ToolError(f"QEMU_SRC={path}: the git clone has no commit")
 
 
-def _release_file(base: Base) -> str:
-    return base.config["release"]["url"].rsplit("/", 1)[-1]
+def _file_of(base: Base, section: str) -> str:
+    """The name of an archive in the cache."""
+    archive = base.config[section]
+    return archive[ARCHIVES[section]].rsplit("/", 1)[-1]
 
 
-def _pool_file(base: Base) -> str:
-    return base.config["debian-pool"]["path"].rsplit("/", 1)[-1]
+def _new_in_cache(name: str) -> Path:
+    """Where a download goes, unless it turned out to be useless before."""
+    aside = CACHE / (name + NOT_USED)
+    if aside.exists():
+        raise Unavailable(f"it was not what it should be, see {shown(aside)}")
+    return CACHE / name
 
 
 def _from_cache(base: Base) -> Source:
     say(f"source: the cache, {shown(CACHE)}/")
-    for section, file in (("release", _release_file),
-                          ("debian-pool", _pool_file)):
+    for section in ARCHIVES:
         if section not in base.config:
             continue
-        path = CACHE / file(base)
+        path = CACHE / _file_of(base, section)
         if not path.exists():
             continue
         wanted = base.config.get(section, "sha256", fallback="")
@@ -125,7 +146,7 @@ def _from_release(base: Base) -> Source:
         raise Unavailable("no release archive is named for this base")
     url = base.config["release"]["url"]
     say(f"source: the release, {url}")
-    path = CACHE / _release_file(base)
+    path = _new_in_cache(_file_of(base, "release"))
     download(url, path, base.config.get("release", "sha256", fallback=""))
     if not tarfile.is_tarfile(path):
         path.unlink()
@@ -139,8 +160,8 @@ def _from_git(base: Base) -> Source:
     section = base.config["git"]
     url, tag = section["url"], section["tag"]
     say(f"source: tag {tag} of {url}")
+    path = _new_in_cache(f"git-{tag}")
     _probe(f"{url}/info/refs?service=git-upload-pack")
-    path = CACHE / f"git-{tag}"
     fresh = CACHE / f".{path.name}.new"
     shutil.rmtree(fresh, ignore_errors=True)
     done = subprocess.run(
@@ -165,7 +186,7 @@ def _from_debian_pool(base: Base) -> Source:
         raise Unavailable("no Debian archive is named for this base")
     section = base.config["debian-pool"]
     say(f"source: the Debian archive, {section['path']}")
-    path = CACHE / _pool_file(base)
+    path = CACHE / _file_of(base, "debian-pool")
     apt_download(section["path"], path, section["sha256"])
     return Source(path)
 

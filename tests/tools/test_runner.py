@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The runner behind 'make test', the entry points, and tools/deps."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from toyroot import ROOT, ToyRoot
+
+
+class Runner(ToyRoot):
+    """tools/test, with stand-ins for the steps that it runs."""
+
+    STEPS = ("check-tools", "check-series", "checkout", "build", "check-unit",
+             "check-iotests", "check-build", "check-sanitizers")
+
+    def setUp(self) -> None:
+        super().setUp()
+        (self.root / "tests/e2e").mkdir(parents=True)
+        for name in self.STEPS:
+            self.step(f"tools/{name}", "echo 2 passed, 0 failed")
+        self.step("tests/e2e/run", "echo 5 passed, 0 failed, 1 skipped")
+
+    def step(self, name: str, script: str) -> None:
+        path = self.root / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def last_line(self, text: str) -> str:
+        return text.splitlines()[-1]
+
+    def test_all_good(self) -> None:
+        text = self.tool("test")
+        # Two of the steps prepare the others and count nothing.
+        self.assertEqual(self.last_line(text),
+                         "17 passed, 0 failed, 1 skipped")
+        table = (self.root / "build/toy/test-times.md").read_text()
+        self.assertIn(table, text)
+        self.assertIn("| guest | 0.0 | 5 | 0 | 1 |", table)
+        self.assertIn("| build | 0.0 | - | - | - |", table)
+
+    def test_failure_does_not_stop_the_others(self) -> None:
+        self.step("tools/check-unit", "echo 1 passed, 3 failed; exit 1")
+        text = self.tool("test", status=1)
+        self.assertIn("=== guest", text)
+        self.assertEqual(self.last_line(text),
+                         "16 passed, 3 failed, 1 skipped")
+
+    def test_step_without_a_count_has_failed(self) -> None:
+        self.step("tools/check-unit", "exit 0")
+        self.assertEqual(self.last_line(self.tool("test", status=1)),
+                         "15 passed, 1 failed, 1 skipped")
+
+    def test_exit_status_without_a_failure_counts(self) -> None:
+        self.step("tools/build", "exit 1")
+        self.step("tools/check-unit", "echo 2 passed, 0 failed; exit 1")
+        self.assertEqual(self.last_line(self.tool("test", status=1)),
+                         "17 passed, 2 failed, 1 skipped")
+
+    def test_missing_step_has_failed(self) -> None:
+        (self.root / "tests/e2e/run").unlink()
+        text = self.tool("test", status=1)
+        self.assertEqual(self.last_line(text), "12 passed, 1 failed")
+
+    def test_check(self) -> None:
+        text = self.tool("test", "--check")
+        self.assertEqual(self.last_line(text), "4 passed, 0 failed")
+        self.assertNotIn("=== guest", text)
+
+    def test_unknown_step(self) -> None:
+        self.assertIn("no step 'nope'",
+                      self.tool("test", "--only", "nope", status=2))
+
+
+class EntryPoints(unittest.TestCase):
+
+    def test_help_names_every_target(self) -> None:
+        text = subprocess.run(["make", "-s", "-C", ROOT, "help"], check=True,
+                              stdout=subprocess.PIPE, text=True).stdout
+        makefile = (ROOT / "Makefile").read_text()
+        phony = next(line for line in makefile.splitlines()
+                     if line.startswith(".PHONY:"))
+        for target in phony.split()[1:]:
+            self.assertRegex(text, rf"(?m)^make {target}  ")
+
+    def test_every_tool_explains_itself(self) -> None:
+        for path in sorted((ROOT / "tools").iterdir()):
+            if path.is_dir() or not os.access(path, os.X_OK):
+                continue
+            if path.name in ("demo", "guest-init"):
+                # These need QEMU's Python packages, or run in the guest.
+                continue
+            done = subprocess.run([path, "--help"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True,
+                                  check=False)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertIn("usage: ", done.stdout)
+
+
+class Deps(unittest.TestCase):
+    """A machine that is not Debian, by its PATH."""
+
+    def setUp(self) -> None:
+        self.bin = Path(tempfile.mkdtemp(prefix="deps-"))
+        self.addCleanup(shutil.rmtree, self.bin)
+        for name in ("sh", "dirname", "cat", "tr", "sed", "grep"):
+            (self.bin / name).symlink_to(shutil.which(name))
+
+    def deps(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [str(self.bin / "sh"), str(ROOT / "tools/deps"), *words],
+            env={"PATH": str(self.bin)}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            check=False)
+
+    def test_lists_what_is_missing(self) -> None:
+        done = self.deps("build", "guest")
+        self.assertEqual(done.returncode, 1)
+        for name in ("git", "ninja", "GLib with headers", "mmdebstrap"):
+            self.assertIn(f"  {name}\n", done.stderr)
+        self.assertIn("install them", done.stderr)
+
+    def test_check_only_lists(self) -> None:
+        done = self.deps("--check")
+        self.assertEqual(done.returncode, 1)
+        self.assertNotIn("install them", done.stderr)
+        self.assertNotIn("mmdebstrap", done.stderr)
+
+    def test_unknown_word(self) -> None:
+        done = self.deps("everything")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("usage: tools/deps", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
