@@ -37,7 +37,8 @@ def in_force(name: str, value: int) -> int:
 def qom(name: str, value: Optional[int] = None,
         iothread: str = "iot0") -> Dict[str, Any]:
     """Return the arguments of qom-get or qom-set for an IOThread."""
-    arguments = {"path": f"/objects/{iothread}", "property": name}
+    arguments: Dict[str, Any] = {"path": f"/objects/{iothread}",
+                                 "property": name}
     return arguments if value is None else {**arguments, "value": value}
 
 
@@ -63,20 +64,14 @@ class GuestCase(unittest.TestCase):
         return path
 
     def choose(self, disk: Path, modes: Sequence[str]) -> Tuple[str, bool]:
-        """Return the first aio mode that works and whether it is direct.
-
-        A file system without O_DIRECT leaves the test with the host's page
-        cache, and aio=native, which insists on O_DIRECT, with nothing to
-        test; a sandbox may forbid io_uring.
-        """
+        """Return the first aio mode that works and whether it is direct."""
         reasons = []
         for aio in modes:
-            for direct in (True, False):
-                reason = guestvm.aio_refusal(self.qemu, disk, aio, direct)
-                if reason is None:
-                    return aio, direct
-            reasons.append(f"aio={aio}: {reason}")
-        return self.skipTest(f"in {disk.parent}: " + "; ".join(reasons))
+            mode = guestvm.disk_mode(self.qemu, disk, aio)
+            if mode.usable:
+                return aio, mode.direct
+            reasons.append(mode.reason)
+        return self.skipTest("; ".join(reasons))
 
     def boot(self, *args: str) -> Guest:
         guest = Guest(self.guests, self.qemu, self.label(), *args)

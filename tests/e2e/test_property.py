@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import subprocess
-from typing import Dict
+from typing import Any, Dict
 
 from guestcase import GuestCase, qom, refusal
+from polltools.guestvm import Guest
 
 START_LIMIT_S = 60
 QUIT = '{"execute": "qmp_capabilities"}\n{"execute": "quit"}\n'
@@ -15,10 +16,10 @@ QUIT = '{"execute": "qmp_capabilities"}\n{"execute": "quit"}\n'
 class RunningGuest(GuestCase):
     """The property of an IOThread that serves a guest's disk."""
 
-    def hmp_iothreads(self, guest) -> Dict[str, str]:
+    def hmp_iothreads(self, guest: Guest) -> Dict[str, str]:
         """Return what 'info iothreads' says about each IOThread."""
-        text = guest.vm.cmd("human-monitor-command",
-                            command_line="info iothreads")
+        text: Any = guest.vm.cmd("human-monitor-command",
+                                 command_line="info iothreads")
         threads: Dict[str, str] = {}
         name = ""
         for line in text.splitlines():
@@ -27,16 +28,18 @@ class RunningGuest(GuestCase):
             threads[name] = threads.get(name, "") + line + "\n"
         return threads
 
-    def check_weight(self, guest, expected: int) -> None:
+    def check_weight(self, guest: Guest, expected: int) -> None:
         self.assertEqual(guest.vm.cmd("qom-get", qom("poll-weight")), expected)
         self.assertEqual(guest.iothread("iot0")["poll-weight"], expected)
         self.assertIn(f"  poll-weight={expected}\n",
                       self.hmp_iothreads(guest)["iot0"])
 
-    def read_disk(self, guest) -> None:
-        report = guest.fio("--name=read", "--filename=/dev/vda", "--readonly",
-                           "--rw=randread", "--bs=8k", "--size=4m",
-                           "--ioengine=libaio", "--direct=1", "--iodepth=8")
+    def read_disk(self, guest: Guest) -> None:
+        report = guest.fio("--name=read",
+                           f"--filename={guest.disk_path('disk0')}",
+                           "--readonly", "--rw=randread", "--bs=8k",
+                           "--size=4m", "--ioengine=libaio", "--direct=1",
+                           "--iodepth=8")
         self.assertEqual(report["jobs"][0]["read"]["total_ios"], 512)
 
     def test_set_and_refuse(self) -> None:
@@ -94,5 +97,3 @@ class CommandLine(GuestCase):
 
     def test_not_a_number(self) -> None:
         self.check_refused("x", "'poll-weight' expects")
-
-

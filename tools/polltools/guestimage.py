@@ -58,24 +58,28 @@ def host_codename() -> str:
 
 
 def apt_targets() -> List[Tuple[str, str, str, str]]:
-    """List (origin, codename, suite as configured, address) of apt."""
+    """List (origin, codename, release as configured, address) of apt."""
     fields = "$(ORIGIN)|$(CODENAME)|$(RELEASE)|$(REPO_URI)|$(COMPONENT)"
-    try:
-        text = subprocess.run(
-            ["apt-get", "indextargets", "--format", fields,
-             "Created-By: Packages"],
-            check=True, stdout=subprocess.PIPE, text=True).stdout
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise ToolError(f"cannot read the configuration of apt: {error}; name the "
-             "source with --suite and --mirror")
+    command = ["apt-get", "indextargets", "--format", fields]
+    # Before the first "apt-get update" only the second form knows anything.
+    for option in ("--release-info", "--no-release-info"):
+        try:
+            text = subprocess.run([*command, option, "Created-By: Packages"],
+                                  check=True, stdout=subprocess.PIPE,
+                                  text=True).stdout
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise ToolError(f"cannot read the configuration of apt: {error}; "
+                            "name the source with --suite and --mirror")
+        if text:
+            break
     return select_main(text)
 
 
 def select_main(text: str) -> List[Tuple[str, str, str, str]]:
     """Pick component main from the output of 'apt-get indextargets'.
 
-    Before the first 'apt-get update' apt knows neither origin nor codename
-    and prints the names of the fields instead.
+    Without release information apt prints the names of the fields for
+    origin and codename.
     """
     targets = []
     for line in text.splitlines():
@@ -204,8 +208,8 @@ def module_files(packages: Packages,
         if name in builtin or name in files:
             return
         if name not in paths:
-            raise ToolError(f"kernel module {name}: neither in the packages nor "
-                 "built in")
+            raise ToolError(f"kernel module {name}: neither in the packages "
+                            "nor built in")
         data = packages.read(paths[name])
         if paths[name].endswith(".xz"):
             data = lzma.decompress(data)
@@ -323,9 +327,10 @@ def download(arch: str, suite: str, sources: List[str], tar: Path) -> None:
                f"--architectures={arch}", f"--include={packages}",
                *proxy_options(), suite, str(tar), *sources]
     if subprocess.run(command, stdin=subprocess.DEVNULL).returncode != 0:
-        raise ToolError("mmdebstrap failed, see above. Without root it needs user "
-             "namespaces and newuidmap (package uidmap); the mirror must "
-             f"carry {arch}, another one is given with --mirror")
+        raise ToolError("mmdebstrap failed, see above. Without root it needs "
+                        "user namespaces and newuidmap (package uidmap); the "
+                        f"mirror must carry {arch}, another one is given with "
+                        "--mirror")
 
 
 def build(arch: str, suite: str, sources: List[str], key: str,

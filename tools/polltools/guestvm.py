@@ -100,6 +100,9 @@ class Guest:
         ends = (port_end, monitor_end)
         for end in ends:
             os.set_inheritable(end.fileno(), True)
+        self.kernel = ""
+        self.boot_s = 0.0
+        self._start = time.monotonic()
         self.vm = QEMUMachine(qemu, name=name, log_dir=str(setup.work))
         for directory in setup.firmware:
             self.vm.add_args("-L", directory)
@@ -127,8 +130,6 @@ class Guest:
         finally:
             for end in ends:
                 end.close()
-        self.kernel = ""
-        self.boot_s = 0.0
 
     def __enter__(self) -> "Guest":
         return self
@@ -136,8 +137,7 @@ class Guest:
     def __exit__(self, kind: Optional[Type[BaseException]],
                  error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
-        if self.vm.is_running():
-            self.vm.shutdown(hard=True)
+        self.vm.shutdown(hard=True)
         self._port.close()
         self._monitor.close()
 
@@ -145,12 +145,12 @@ class Guest:
 
     def wait_ready(self, limit_s: float = BOOT_LIMIT_S) -> None:
         """Wait until the guest has booted."""
-        start = time.monotonic()
-        line = self._read_line(start + limit_s, f"boot in {limit_s:.0f} s")
+        line = self._read_line(self._start + limit_s,
+                               f"boot in {limit_s:.0f} s")
         if not line.startswith("ready "):
             raise self._trouble(f'said "{line}" instead of "ready"')
         self.kernel = line.split()[1]
-        self.boot_s = time.monotonic() - start
+        self.boot_s = time.monotonic() - self._start
 
     def run(self, command: str, limit_s: float = 60) -> Answer:
         """Run a command line in the guest's shell."""
@@ -239,7 +239,8 @@ class Guest:
 
     def iothread(self, name: str) -> Dict[str, Any]:
         """Return what query-iothreads says about an IOThread."""
-        for thread in self.vm.cmd("query-iothreads"):
+        threads: Any = self.vm.cmd("query-iothreads")
+        for thread in threads:
             if thread["id"] == name:
                 return dict(thread)
         raise GuestError(f"query-iothreads does not list {name}")
@@ -286,14 +287,28 @@ def disk_device(setup: Setup, iothread: str, name: str) -> Dict[str, Any]:
             "drive": name, "serial": name, "iothread": iothread}
 
 
-def aio_refusal(qemu: str, path: Path, aio: str,
-                direct: bool) -> Optional[str]:
-    """Return why this QEMU cannot use an aio mode on this disk, or None."""
+class DiskMode(NamedTuple):
+    """How a disk can be opened, or why not."""
+    usable: bool
+    direct: bool = False
+    reason: str = ""
+
+
+def disk_mode(qemu: str, path: Path, aio: str) -> DiskMode:
+    """Ask QEMU whether it can use an aio mode on a disk.
+
+    A file system without O_DIRECT leaves only the host's page cache, which
+    aio=native does not accept; a sandbox may forbid io_uring.
+    """
     with QEMUMachine(qemu, args=["-machine", "none"]) as vm:
         vm.launch()
-        answer = vm.qmp("blockdev-add", blockdev(path, aio, "probe", direct))
-        vm.qmp("blockdev-del", node_name="probe")
-    return answer["error"]["desc"] if "error" in answer else None
+        for direct in (True, False):
+            answer = vm.qmp("blockdev-add",
+                            blockdev(path, aio, "probe", direct))
+            if "error" not in answer:
+                return DiskMode(True, direct)
+    return DiskMode(False, reason=f"aio={aio} cannot be used in "
+                    f"{path.parent}: {answer['error']['desc']}")
 
 
 def make_disk(path: Path, filled_bytes: int = 0) -> None:
