@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Dict, Optional, Sequence, Tuple
 
 from polltools import guestvm
 from polltools.guestvm import Guest, Setup
+from polltools.tally import Tally
 
 # No test takes a tenth of this.  It ends a run in which even the limits of
 # the single waits fail; the guest then finds its port closed and powers off.
@@ -100,9 +101,4 @@ def report(result: unittest.TestResult) -> int:
     failed = len({getattr(test, "test_case", test).id()
                   for test, _ in troubles})
     skipped = len(result.skipped)
-    passed = result.testsRun - failed - skipped
-    line = f"{passed} passed, {failed} failed"
-    if skipped:
-        line += f", {skipped} skipped"
-    print(line, flush=True)
-    return 1 if failed or not passed else 0
+    return Tally(result.testsRun - failed - skipped, failed, skipped).finish()

@@ -224,10 +224,10 @@ def module_files(packages: Packages,
 
 # --- the initramfs ------------------------------------------------------------
 
-def cpio_entry(inode: int, name: str, mode: int, data: bytes = b"",
-               device: Tuple[int, int] = (0, 0)) -> Iterator[bytes]:
+def cpio_entry(inode: int, name: str, mode: int,
+               data: bytes = b"") -> Iterator[bytes]:
     """Yield one entry of the 'newc' format, see cpio(5)."""
-    header = [inode, mode, 0, 0, 1, 0, len(data), 0, 0, *device,
+    header = [inode, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0,
               len(name) + 1, 0]
     start = b"070701" + b"".join(b"%08X" % field for field in header)
     start += name.encode() + b"\0"
@@ -236,16 +236,16 @@ def cpio_entry(inode: int, name: str, mode: int, data: bytes = b"",
 
 
 def cpio(files: Dict[str, Tuple[int, bytes]]) -> Iterator[bytes]:
-    """Yield an archive of files {path: (mode, data)} with their parents."""
-    parents = {str(parent) for name in files for parent in Path(name).parents}
-    entries = [(name, 0o040755, b"", (0, 0))
-               for name in sorted(parents - {"."}, key=lambda n: (len(n), n))]
-    entries += [(name, mode, data, (0, 0))
-                for name, (mode, data) in sorted(files.items())]
-    # The kernel opens it for init before there is a devtmpfs.
-    entries.append(("dev/console", 0o020600, b"", (5, 1)))
-    for inode, (name, mode, data, device) in enumerate(entries, 1):
-        yield from cpio_entry(inode, name, mode, data, device)
+    """Yield an archive of files {path: (mode, data)} and their directories.
+
+    /dev/console is part of every kernel.
+    """
+    entries = {str(parent): (0o040755, b"") for name in files
+               for parent in Path(name).parents if parent != Path(".")}
+    entries.update(files)
+    # A directory sorts before what is in it.
+    for inode, name in enumerate(sorted(entries), 1):
+        yield from cpio_entry(inode, name, *entries[name])
     yield from cpio_entry(0, "TRAILER!!!", 0)
 
 

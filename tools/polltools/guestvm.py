@@ -22,17 +22,21 @@ from types import TracebackType
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
 
 from . import guestimage
-from .common import CACHE, ToolError
+from .common import BUILD, CACHE, ToolError, default_base
 
+# Behind PYTHONPATH: the tree that is built, and Debian's modules, which the
+# python3 that comes first in PATH may not know.
+sys.path += [str(BUILD / default_base() / "src" / "python"),
+             "/usr/lib/python3/dist-packages"]
 try:
-    from qemu.machine import QEMUMachine
-    from qemu.machine.machine import VMLaunchFailure
-    from qemu.qmp.legacy import QEMUMonitorProtocol
+    from qemu.machine import QEMUMachine  # noqa: E402
+    from qemu.machine.machine import VMLaunchFailure  # noqa: E402
+    from qemu.qmp.legacy import QEMUMonitorProtocol  # noqa: E402
 except ImportError as error:
     sys.exit(f"{sys.argv[0]}: error: {error}. QEMU's Python packages are "
-             "needed: set PYTHONPATH to the directory python/ of a QEMU "
-             "source tree (build/v11.0/src/python) and install "
-             'python3-qemu-qmp; "make demo" and "make test" do both')
+             "needed: name the directory python/ of a QEMU source tree in "
+             "PYTHONPATH and install python3-qemu-qmp; "
+             '"make demo" and "make test" see to both')
 
 PORT = "org.qemu.poll-weight.guest"
 BOOT_LIMIT_S = 180
