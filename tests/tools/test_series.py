@@ -279,13 +279,15 @@ class BrokenSeries(ToyRoot):
 
     def test_interrupted_export_is_repaired(self) -> None:
         """Killed between the two renames: the old files are still there."""
+        (self.patches / "COVER.md").write_text("by hand\n")
         self.checkout()
         before = self.snapshot()
-        self.patches.rename(self.patches.with_name(".toy.old"))
-        self.tool("export")
-        self.assertEqual(self.snapshot(), before)
-        self.assertEqual([path.name for path in self.patches.parent.iterdir()],
-                         ["toy"])
+        for tool in ("export", "checkout"):
+            self.patches.rename(self.patches.with_name(".toy.old"))
+            self.assertIn("up to date (2 patches)", self.tool(tool))
+            self.assertEqual(self.snapshot(), before)
+            self.assertEqual(
+                [path.name for path in self.patches.parent.iterdir()], ["toy"])
 
 
 class CheckSeries(ToyRoot):

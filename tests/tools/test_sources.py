@@ -7,9 +7,10 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 import unittest
 from pathlib import Path
-from typing import Dict
+from typing import Dict, List
 
 from toyroot import VERSION, ToyRoot
 
@@ -28,8 +29,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.server.served.append(self.path)
-        cut = self.path in self.server.cut
-        self.wfile.write(data[:len(data) // 2] if cut else data)
+        self.wfile.write(data[:len(data) // 2])
+        self.server.half_way()
+        if self.path not in self.server.cut:
+            self.wfile.write(data[len(data) // 2:])
 
     def log_message(self, *_: object) -> None:
         pass
@@ -43,6 +46,7 @@ class Sources(ToyRoot):
         self.server.files: Dict[str, bytes] = {}
         self.server.cut = set()
         self.server.served = []
+        self.server.half_way = lambda: None
         thread = threading.Thread(target=self.server.serve_forever,
                                   kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
@@ -80,7 +84,7 @@ class Sources(ToyRoot):
     def run_checkout(self, status: int = 0, **env: str) -> str:
         return self.tool("checkout", status=status, PATH=self.path, **env)
 
-    def cached(self) -> list:
+    def cached(self) -> List[str]:
         return sorted(path.name for path in self.cache.iterdir())
 
     # --- QEMU_SRC -----------------------------------------------------------
@@ -176,6 +180,24 @@ class Sources(ToyRoot):
         self.assertFalse(self.src.exists())
         self.server.cut.clear()
         self.run_checkout()
+        self.assertEqual(self.cached(), ["toy.tar.xz"])
+
+    def test_half_a_file_never_has_the_name_of_a_whole_one(self) -> None:
+        self.server.files["/toy.tar.xz"] = self.data
+        self.sources(f"{self.url}/toy.tar.xz", self.digest)
+        seen: List[bool] = []
+
+        def half_way() -> None:
+            part = self.cache / ".toy.tar.xz.part"
+            limit = time.monotonic() + 10
+            while not part.exists() and time.monotonic() < limit:
+                time.sleep(0.01)
+            seen.append(part.exists())
+            seen.append((self.cache / "toy.tar.xz").exists())
+
+        self.server.half_way = half_way
+        self.run_checkout()
+        self.assertEqual(seen, [True, False])
         self.assertEqual(self.cached(), ["toy.tar.xz"])
 
     def test_leftover_of_a_killed_download(self) -> None:

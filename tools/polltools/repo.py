@@ -161,6 +161,7 @@ def series_names(base: Base) -> List[str]:
 
 def read_series(base: Base) -> List[Patch]:
     """The patches in order; the list and the directory must agree."""
+    _recover(base)
     listed = series_names(base)
     where = shown(base.patches)
     present = sorted(path.name for path in base.patches.glob("*.patch"))
@@ -307,19 +308,28 @@ def _format(scratch: Repo, base: str, tip: str) -> Dict[str, bytes]:
 
 def series_files(base: Base) -> Dict[str, bytes]:
     """The exported files as they are in patches/<base>/ now."""
+    _recover(base)
     paths = list(base.patches.glob("*.patch"))
     if (base.patches / "series").exists():
         paths.append(base.patches / "series")
     return {path.name: path.read_bytes() for path in paths}
 
 
+def _aside(base: Base) -> Path:
+    """Where the old files are for the moment between two renames."""
+    return base.patches.with_name(f".{base.patches.name}.old")
+
+
+def _recover(base: Base) -> None:
+    """Undo an export that was killed in that moment."""
+    if not base.patches.exists() and _aside(base).exists():
+        _aside(base).rename(base.patches)
+
+
 def write_series(base: Base, files: Dict[str, bytes]) -> None:
     """Swap new files in; what is not a patch (COVER.md) stays."""
-    final = base.patches
+    final, old = base.patches, _aside(base)
     fresh = final.with_name(f".{final.name}.new")
-    old = final.with_name(f".{final.name}.old")
-    if not final.exists() and old.exists():
-        old.rename(final)
     for left in (fresh, old):
         shutil.rmtree(left, ignore_errors=True)
     fresh.mkdir(parents=True)
