@@ -22,7 +22,7 @@ from polltools.guestimage import Packages  # noqa: E402
 
 TARGETS = """\
 Debian|trixie|stable|http://mirror/debian/|main
-Debian|trixie|stable|http://mirror/debian/|contrib
+Debian|trixie|stable|http://contrib/debian/|contrib
 Debian|trixie-security|trixie-security|http://mirror/security/|main
 Debian Backports|trixie-backports|trixie-backports|http://mirror/debian/|main
 Debian|forky|testing|http://mirror/debian/|main
