@@ -22,7 +22,10 @@ from . import prepare, repo
 from .common import BUILD, Base, ToolError, say, shown
 
 PROGRAMS = ("qemu-img", "qemu-io", "qemu-nbd")
-FIRMWARE = BUILD / "firmware"
+# The same words for every tree and clone, because they are compiled in.
+FIRMWARE = "/firmware"
+FIRMWARE_PATH = ":".join(f"{FIRMWARE}/{name}" for name in
+                         ("unpacked", "source", "qemu", "seabios"))
 # Without a terminal one line of progress per so many of ninja's is enough.
 QUIET_EVERY = 100
 
@@ -55,21 +58,26 @@ def compiler() -> str:
     return "ccache gcc" if shutil.which("ccache") else "gcc"
 
 
-def firmware_path(base: Base) -> str:
-    """Where QEMU looks for firmware: unpacked, in the source, installed.
+def link_firmware(base: Base, obj: Path) -> None:
+    """A QEMU that is not installed looks for what configure was told in its
+    own directory; every place that has firmware is linked there."""
+    places = {"unpacked": BUILD / "firmware", "source": base.src / "pc-bios",
+              "qemu": Path("/usr/share/qemu"),
+              "seabios": Path("/usr/share/seabios")}
+    for name, place in places.items():
+        link = obj / f"qemu-bundle{FIRMWARE}/{name}"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(place)
 
-    The same for every tree: it becomes part of what is compiled."""
-    return ":".join([str(FIRMWARE), str(base.src / "pc-bios"),
-                     "/usr/share/qemu", "/usr/share/seabios"])
 
-
-def system_options(base: Base) -> List[str]:
+def system_options() -> List[str]:
     """A small QEMU with everything that block I/O and the tests need."""
     return [f"--target-list={target()}-softmmu", "--without-default-features",
             "--enable-system", "--enable-tcg", "--enable-kvm",
             "--enable-tools", "--enable-linux-io-uring", "--enable-linux-aio",
             "--enable-fdt=system", "--disable-docs", "--disable-download",
-            "--disable-install-blobs", f"--firmwarepath={firmware_path(base)}"]
+            "--disable-install-blobs", f"--firmwarepath={FIRMWARE_PATH}"]
 
 
 def tools_options() -> List[str]:
@@ -98,6 +106,7 @@ def configure(base: Base, src: Path, obj: Path, options: Sequence[str]) -> None:
     if done.returncode != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
         raise ToolError(f"configure failed, {shown(log)} ends with:\n{tail}")
+    link_firmware(base, obj)
     stamp.write_text(wanted)
 
 
@@ -124,6 +133,8 @@ def _ninja_quiet(command: List[str], env: Dict[str, str]) -> int:
                           text=True, errors="replace") as process:
         assert process.stdout is not None
         for line in process.stdout:
+            if line.startswith("ninja: "):
+                continue
             progress = re.match(r"\[(\d+)/(\d+)\] ", line)
             if progress is None or int(progress[1]) % QUIET_EVERY == 0:
                 print(line, end="", flush=True)
@@ -156,7 +167,7 @@ def build_system(base: Base, stock: bool) -> Path:
     else:
         src = base.src
     obj = src.parent / "obj"
-    configure(base, src, obj, system_options(base))
+    configure(base, src, obj, system_options())
     ninja(base, obj, [emulator(), *PROGRAMS])
     if stock:
         link = base.build / "obj-stock"
