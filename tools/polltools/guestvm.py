@@ -9,6 +9,7 @@ depends on what a screen shows.  Every wait has a limit and fails loudly.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import platform
@@ -88,6 +89,17 @@ class Setup(NamedTuple):
         return MACHINES[self.arch]
 
 
+def launch(vm: QEMUMachine) -> None:
+    """Start QEMU; its own words say why it does not."""
+    try:
+        vm.launch()
+    except VMLaunchFailure as failure:
+        raise GuestError(f"{vm.binary} does not start: "
+                         f"{(failure.output or str(failure)).strip()}"
+                         ) from None
+    vm._qmp.settimeout(QMP_LIMIT_S)
+
+
 class Guest:
     """A running guest; a context manager that never leaves QEMU behind."""
 
@@ -125,12 +137,7 @@ class Guest:
             "-device", f"virtserialport,chardev=port,name={PORT}",
             *args)
         try:
-            self.vm.launch()
-            self.vm._qmp.settimeout(QMP_LIMIT_S)
-        except VMLaunchFailure as failure:
-            raise GuestError(f"{qemu} does not start: "
-                             f"{(failure.output or str(failure)).strip()}"
-                             ) from None
+            launch(self.vm)
         finally:
             for end in ends:
                 end.close()
@@ -161,7 +168,7 @@ class Guest:
         if "\n" in command:
             raise ValueError(f"one line only: {command!r}")
         deadline = time.monotonic() + limit_s
-        self._port.sendall(command.encode() + b"\n")
+        self._send(command)
         header = self._read_line(deadline, command)
         status, out_bytes, err_bytes = map(int, header.split())
         out = self._read(out_bytes, deadline, command)
@@ -174,9 +181,9 @@ class Guest:
         answer = self.try_fio(*options, limit_s=limit_s)
         found = re.search(r"^\{", answer.out, re.MULTILINE)
         if answer.status != 0 or found is None:
-            raise GuestError(f'{self.name}: fio {" ".join(options)} ended '
-                             f"with {answer.status}: {answer.err}"
-                             f"{answer.out[:4000]}")
+            notes = answer.out[:found.start()] if found else answer.out
+            raise GuestError(f"{self.name}: fio ended with {answer.status}: "
+                             f"{' '.join(options)}\n{answer.err}{notes}")
         report: Dict[str, Any] = json.loads(answer.out[found.start():])
         for job in report["jobs"]:
             if job["error"] != 0:
@@ -191,13 +198,24 @@ class Guest:
 
     def power_off(self) -> None:
         """Let the guest power off; QEMU must follow with exit code 0."""
-        self._port.sendall(b"poweroff -f\n")
-        event = self.vm.event_wait("SHUTDOWN", timeout=QMP_LIMIT_S)
+        self._send("poweroff -f")
+        try:
+            event = self.vm.event_wait("SHUTDOWN", timeout=QMP_LIMIT_S)
+        except asyncio.TimeoutError:
+            event = None
         reason = event["data"]["reason"] if event else "no SHUTDOWN event"
         self.vm.wait(timeout=QMP_LIMIT_S)
         if reason != "guest-shutdown" or self.vm.exitcode() != 0:
             raise self._trouble(f"did not power off cleanly: {reason}, exit "
                                 f"code {self.vm.exitcode()}")
+
+    def _send(self, command: str) -> None:
+        try:
+            self._port.settimeout(QMP_LIMIT_S)
+            self._port.sendall(command.encode() + b"\n")
+        except OSError as error:
+            raise self._trouble(f"takes no command ({error}): {command}"
+                                ) from None
 
     def _receive(self, size: int, deadline: float, task: str) -> bytes:
         self._port.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -305,7 +323,7 @@ def disk_mode(qemu: str, path: Path, aio: str) -> DiskMode:
     aio=native does not accept; a sandbox may forbid io_uring.
     """
     with QEMUMachine(qemu, args=["-machine", "none"]) as vm:
-        vm.launch()
+        launch(vm)
         for direct in (True, False):
             answer = vm.qmp("blockdev-add",
                             blockdev(path, aio, "probe", direct))
