@@ -84,7 +84,8 @@ def tools_options() -> List[str]:
     """Only what the unit tests of the event loop need."""
     return ["--without-default-features", "--disable-system",
             "--enable-tools", "--enable-linux-io-uring", "--enable-linux-aio",
-            "--disable-docs", "--disable-download"]
+            "--disable-docs", "--disable-download",
+            "--disable-install-blobs"]
 
 
 def configure(base: Base, src: Path, obj: Path, options: Sequence[str]) -> None:
@@ -133,7 +134,7 @@ def _ninja_quiet(command: List[str], env: Dict[str, str]) -> int:
                           text=True, errors="replace") as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("ninja: "):
+            if line.startswith(("ninja: Entering", "ninja: no work")):
                 continue
             progress = re.match(r"\[(\d+)/(\d+)\] ", line)
             if progress is None or int(progress[1]) % QUIET_EVERY == 0:
