@@ -300,13 +300,23 @@ class Sources(ToyRoot):
 
     def test_unknown_base(self) -> None:
         for tool in ("fetch", "checkout", "export", "check-series",
-                     "check-build", "build", "clean", "test"):
+                     "check-build", "build", "clean", "test", "base-tree"):
             text = self.tool(tool, "v0.0", status=1)
             self.assertIn("BASE=v0.0 is not known; bases/ has: toy", text)
 
     def test_base_that_cannot_be_read(self) -> None:
         (self.root / "bases/toy").write_text("version = 1\n")
         self.assertIn("bases/toy cannot be read", self.tool("fetch", status=1))
+
+    def test_base_tree_is_written(self) -> None:
+        path = self.root / "bases/toy.tree"
+        before = path.read_text()
+        path.unlink()
+        self.tool("base-tree", QEMU_SRC=str(self.source))
+        after = "".join(line for line in path.read_text().splitlines(True)
+                        if not line.startswith("#"))
+        self.assertEqual(after, before)
+        self.run_checkout(QEMU_SRC=str(self.source))
 
     def test_base_without_its_tree(self) -> None:
         (self.root / "bases/toy.tree").unlink()

@@ -102,8 +102,8 @@ class Base:
         try:
             lines = path.read_text().splitlines()
         except FileNotFoundError as error:
-            raise ToolError(f"{shown(path)} is missing; docs/porting.md tells "
-                            "how it is made") from error
+            raise ToolError(f"{shown(path)} is missing; tools/base-tree "
+                            "writes it") from error
         return "".join(f"{line}\n" for line in lines
                        if not line.startswith("#"))
 

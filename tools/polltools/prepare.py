@@ -89,18 +89,7 @@ def _commit_base(base: Base, path: Path, found: source.Source,
     if version not in base.tested:
         say(f"  this is QEMU {version}; base {base.name} was tested on "
             f"{', '.join(base.tested)}")
-    tree = repo.Repo(path)
-    tree.git("init", "--quiet", "--initial-branch=series")
-    _configure(tree)
-    left_out = _left_out(base, path)
-    if not found.own:
-        for name in left_out:
-            (path / name).unlink()
-    stand_ins(base, path)
-    _exclude(base, path)
-    tree.git("add", "--all", "--force", "--", ".",
-             *(f":(exclude,glob){pattern}" for pattern in _globs(base)))
-    tree_id = tree.text("write-tree")
+    tree, tree_id = _make_tree(base, path, found)
     _compare(base, wanted, _entries(tree.text("ls-tree", tree_id)), found)
     commit = tree.text("commit-tree", tree_id,
                        stdin=f"QEMU {version}\n".encode(),
@@ -108,6 +97,38 @@ def _commit_base(base: Base, path: Path, found: source.Source,
     tree.git("update-ref", repo.BASE_TAG, commit)
     tree.git("update-ref", repo.SERIES_BRANCH, commit)
     return tree
+
+
+def _make_tree(base: Base, path: Path,
+               found: source.Source) -> Tuple[repo.Repo, str]:
+    """A git repository around the files, and the id of their tree."""
+    tree = repo.Repo(path)
+    tree.git("init", "--quiet", "--initial-branch=series")
+    _configure(tree)
+    if not found.own:
+        for name in _left_out(base, path):
+            (path / name).unlink()
+    stand_ins(base, path)
+    _exclude(base, path)
+    tree.git("add", "--all", "--force", "--", ".",
+             *(f":(exclude,glob){pattern}" for pattern in _globs(base)))
+    return tree, tree.text("write-tree")
+
+
+def list_tree(base: Base, own: str) -> str:
+    """The top of the base tree that a source of the user's gives."""
+    base.build.mkdir(parents=True, exist_ok=True)
+    fresh = base.build / ".src.new"
+    try:
+        for found in source.sources(base, own):
+            shutil.rmtree(fresh, ignore_errors=True)
+            say(f"unpacking {found.path.name}")
+            source.unpack(found, fresh)
+            tree, tree_id = _make_tree(base, fresh, found)
+            return tree.text("ls-tree", tree_id) + "\n"
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    raise AssertionError("sources() ends with an error")
 
 
 def _globs(base: Base) -> List[str]:
