@@ -12,18 +12,18 @@ STOCK_QEMU = build/$(BASE)/obj-stock/qemu-system-$(MACHINE)
 .PHONY: help demo test qemu checkout export check clean
 
 help:
-	@echo 'make demo      boot a guest whose disk uses poll-weight=3, and measure it (STOCK=1: compare)'
+	@echo 'make demo      boot a guest with poll-weight=3 and measure (STOCK=1: compare)'
 	@echo 'make test      build everything and run all tests'
 	@echo 'make qemu      build QEMU with the series (STOCK=1: without it)'
 	@echo 'make checkout  git tree to work in: build/$(BASE)/src'
 	@echo 'make export    write the commits of that tree to patches/$(BASE)/'
-	@echo 'make check     check the series patch by patch (FULL=1: and sanitizers, iotests)'
+	@echo 'make check     check the series patch by patch (FULL=1: thoroughly)'
 	@echo 'make clean     remove what was built, keep downloads and compiler cache'
 	@echo 'make help      this list'
 	@echo
-	@echo 'BASE=$(BASE) names a file in bases/; QEMU_SRC= names a QEMU source of your own:'
-	@echo 'a directory, a git clone or an archive. What is missing on the machine is'
-	@echo 'installed first (Debian) or listed.'
+	@echo 'BASE=$(BASE) names a file in bases/. QEMU_SRC= names a QEMU source of'
+	@echo 'your own: a directory, a git clone or an archive. What is missing on'
+	@echo 'the machine is installed first (Debian) or listed.'
 
 demo:
 	@tools/deps build guest

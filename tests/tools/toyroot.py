@@ -22,7 +22,9 @@ POLL_C = "".join(f"line {number}\n" for number in range(1, 41))
 CHECKPATCH = """\
 my $bad = 0;
 open(my $file, '<', $ARGV[-1]) or die;
-while (<$file>) { if (/^\\+.*BADSTYLE/) { print "ERROR: bad style\\n"; $bad = 1; } }
+while (<$file>) {
+    if (/^\\+.*BADSTYLE/) { print "ERROR: bad style\\n"; $bad = 1; }
+}
 exit $bad;
 """
 

@@ -42,7 +42,8 @@ def emulator() -> str:
 
 def python() -> str:
     """On Debian the modules that configure wants belong to this python."""
-    return "/usr/bin/python3" if Path("/usr/bin/python3").exists() else "python3"
+    debian = Path("/usr/bin/python3")
+    return str(debian) if debian.exists() else "python3"
 
 
 def environment(base: Base) -> Dict[str, str]:

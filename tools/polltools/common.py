@@ -42,14 +42,14 @@ def main(tool: Callable[[], int]) -> None:
 
 def run(command: Sequence[object], *, cwd: Optional[Path] = None,
         env: Optional[Mapping[str, str]] = None, stdin: Optional[bytes] = None,
-        check: bool = True) -> subprocess.CompletedProcess:
+        check: bool = True) -> "subprocess.CompletedProcess[bytes]":
     """Run a command and keep what it prints; an error shows all of it."""
     words = [str(word) for word in command]
+    source = subprocess.DEVNULL if stdin is None else None
     try:
         done = subprocess.run(words, cwd=cwd, env=env, input=stdin,
-                              stdin=subprocess.DEVNULL if stdin is None else None,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              check=False)
+                              stdin=source, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False)
     except FileNotFoundError as error:
         raise ToolError(f"{words[0]} is not installed; "
                         "tools/deps installs what is missing") from error

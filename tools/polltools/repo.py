@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,7 +56,8 @@ class Repo:
         self.env = clean_env(env)
 
     def git(self, *words: object, stdin: Optional[bytes] = None,
-            env: Optional[Dict[str, str]] = None, check: bool = True):
+            env: Optional[Dict[str, str]] = None, check: bool = True
+            ) -> "subprocess.CompletedProcess[bytes]":
         """Run git here."""
         return run(["git", *words], cwd=self.path, stdin=stdin, check=check,
                    env={**self.env, **(env or {})})

@@ -10,7 +10,6 @@ every file that it touches must have the blob id that the patches name.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import tarfile
@@ -19,7 +18,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional
+from typing import IO, Callable, Iterator, List, Optional
 
 from .common import CACHE, Base, ToolError, clean_env, run, say, shown
 
@@ -233,7 +232,7 @@ def download(url: str, path: Path, wanted: str) -> None:
     _accept(part, path, wanted)
 
 
-def _copy_stream(answer, file, size: int) -> None:
+def _copy_stream(answer: IO[bytes], file: IO[bytes], size: int) -> None:
     """Copy with a line of progress every few seconds."""
     done, last = 0, time.monotonic()
     for block in iter(lambda: answer.read(CHUNK), b""):
