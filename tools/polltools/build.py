@@ -120,7 +120,7 @@ def ninja(base: Base, obj: Path, targets: Sequence[str]) -> None:
         status = subprocess.run(command, env=environment(base),
                                 check=False).returncode
     else:
-        status = _ninja_quiet(command, environment(base))
+        status = _ninja_quiet(command, environment(base), obj / "build.log")
     if status != 0:
         raise ToolError(f"the build in {shown(obj)} failed, see above; to see "
                         f"it again: ninja -C {shown(obj)}")
@@ -128,17 +128,20 @@ def ninja(base: Base, obj: Path, targets: Sequence[str]) -> None:
     say(f"built in {shown(obj)}: {minutes:.1f} minutes")
 
 
-def _ninja_quiet(command: List[str], env: Dict[str, str]) -> int:
-    """Show what is not progress, and some of what is."""
-    with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace") as process:
+def _ninja_quiet(command: List[str], env: Dict[str, str], log: Path) -> int:
+    """Show some of the progress, and from the first failure on everything."""
+    failed = False
+    with log.open("w") as file, subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            errors="replace") as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith(("ninja: Entering", "ninja: no work")):
-                continue
-            progress = re.match(r"\[(\d+)/(\d+)\] ", line)
-            if progress is None or int(progress[1]) % QUIET_EVERY == 0:
+            file.write(line)
+            failed = failed or line.startswith(("FAILED:", "ninja: error"))
+            progress = re.match(r"\[(\d+)/\d+\] ", line)
+            step = int(progress[1]) if progress else 0
+            if failed or (step and step % QUIET_EVERY == 0):
                 print(line, end="", flush=True)
     return process.returncode
 
