@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The bars: what the series has to reach in the lab, compared with stock QEMU
+and with the peer, upstream 11.1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Iterator, List
+
+from labfigures import (BARS, PEER_DEFAULT, PROFILES, SELF_NOTIFY,
+                        SERIES_DEFAULT, STOCK, Comparison, Results, compare)
+
+WEIGHTS = (1, 2, 3, 4, 6)
+# Two neighbouring weights may differ by so much in the wrong direction
+MONOTONE_TOLERANCE = 0.002
+DEPTH_ONE = "nvme-qd1-80"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One bar, and what was found."""
+
+    where: str
+    what: str
+    found: float
+    least: bool     # is the limit a lower or an upper one?
+    limit: float
+    scenario: str = ""
+
+    def passed(self) -> bool:
+        """Figures are compared as they are shown, with three digits."""
+        found = round(self.found, 3)
+        return found >= self.limit if self.least else found <= self.limit
+
+    def __str__(self) -> str:
+        sign = ">=" if self.least else "<="
+        name = f" ({self.scenario})" if self.scenario else ""
+        return (f"{'pass' if self.passed() else 'FAIL'}  {self.where}: "
+                f"{self.what} {self.found:.3f}{name}, "
+                f"bar {sign} {self.limit:.3f}")
+
+
+def at_least(where: str, what: str, found: float, limit: float,
+             scenario: str = "") -> Verdict:
+    return Verdict(where, what, found, True, limit, scenario)
+
+
+def at_most(where: str, what: str, found: float, limit: float,
+            scenario: str = "") -> Verdict:
+    return Verdict(where, what, found, False, limit, scenario)
+
+
+def judge(results: Results) -> List[Verdict]:
+    """All bars that the runs allow to judge."""
+    verdicts: List[Verdict] = []
+    have = set(results.variants())
+    for profile in PROFILES:
+        for selfnotify in SELF_NOTIFY:
+            if {STOCK, SERIES_DEFAULT} <= have:
+                verdicts += against_stock(results, profile, selfnotify)
+            if {PEER_DEFAULT, SERIES_DEFAULT} <= have:
+                verdicts += against_peer(results, profile, selfnotify)
+            if {STOCK, *(f"series-w{w}" for w in WEIGHTS)} <= have:
+                verdicts += weights(results, profile, selfnotify)
+    return verdicts
+
+
+def place(profile: str, selfnotify: int) -> str:
+    return f"{profile}, self-notification {'on' if selfnotify else 'off'}"
+
+
+def against_stock(results: Results, profile: str,
+                  selfnotify: int) -> Iterator[Verdict]:
+    where = place(profile, selfnotify)
+
+    def ratios(names: List[str]) -> Comparison:
+        return compare(results, SERIES_DEFAULT, STOCK, profile, selfnotify,
+                       names)
+
+    bars = ratios(results.names(lambda group: group == BARS))
+    others = ratios(results.names(lambda group: group != BARS))
+    yield at_least(where, "IOPS mean", bars.mean_iops(), 1.0)
+    yield at_least(where, "IOPS worst", bars.worst_iops()[0], 0.99,
+                   bars.worst_iops()[1])
+    yield at_most(where, "CPU mean", bars.mean_cpu(), 0.875)
+    yield at_most(where, "CPU worst", bars.worst_cpu()[0], 1.22,
+                  bars.worst_cpu()[1])
+    yield at_least(where, "IOPS worst, other scenarios",
+                   others.worst_iops()[0], 0.98, others.worst_iops()[1])
+    yield at_least(where, "IOPS of " + DEPTH_ONE, bars.iops[DEPTH_ONE], 1.0)
+    yield at_most(where, "CPU of " + DEPTH_ONE, bars.cpu[DEPTH_ONE], 0.6)
+
+
+def against_peer(results: Results, profile: str,
+                 selfnotify: int) -> Iterator[Verdict]:
+    where = place(profile, selfnotify) + ", to 11.1"
+    ratios = compare(results, SERIES_DEFAULT, PEER_DEFAULT, profile,
+                     selfnotify, results.names(lambda group: True))
+
+    if profile == "vm":
+        yield at_least(where, "IOPS mean", ratios.mean_iops(), 0.99)
+    else:
+        yield at_least(where, "IOPS worst", ratios.worst_iops()[0], 0.99,
+                       ratios.worst_iops()[1])
+    yield at_most(where, "CPU mean", ratios.mean_cpu(), 0.9)
+
+
+def weights(results: Results, profile: str,
+            selfnotify: int) -> Iterator[Verdict]:
+    """The larger the weight, the more IOPS and the more CPU time."""
+    where = place(profile, selfnotify)
+    names = results.names(lambda group: group == BARS)
+    ratios = [compare(results, f"series-w{weight}", STOCK, profile,
+                      selfnotify, names) for weight in WEIGHTS]
+
+    for i in range(1, len(WEIGHTS)):
+        what = f"weight {WEIGHTS[i]} to {WEIGHTS[i - 1]}, "
+        yield at_least(where, what + "IOPS mean", ratios[i].mean_iops() /
+                       ratios[i - 1].mean_iops(), 1 - MONOTONE_TOLERANCE)
+        yield at_least(where, what + "CPU mean", ratios[i].mean_cpu() /
+                       ratios[i - 1].mean_cpu(), 1 - MONOTONE_TOLERANCE)
