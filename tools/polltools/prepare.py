@@ -224,7 +224,9 @@ def _update(base: Base, patches: List[repo.Patch]) -> None:
     wanted = repo.import_series(tree, start, patches)
     if wanted == tip:
         tree.git("update-ref", repo.SYNCED, tip)
-        say(f"{shown(base.src)} is up to date ({len(patches)} patches)")
+        dirty = tree.text("status", "--porcelain")
+        say(f"{shown(base.src)} is up to date ({len(patches)} patches)"
+            + (", with changes that are not committed" if dirty else ""))
         return
     repo.refuse_unclean(tree)
     refuse_unexported(base, tree, start, tip)
