@@ -28,7 +28,7 @@ def title(variant: str) -> str:
 def report(results: Results) -> str:
     """The whole page."""
     parts = ["# The event loop in virtual time\n",
-             "Figures of a model, made by `make lab`; docs/benchmarking.md "
+             "Figures of a model, made by `tools/lab`; docs/benchmarking.md "
              "says what it models.\nEach cell: IOPS, geometric mean / worst "
              "scenario; CPU time per request, geometric\nmean / worst "
              "scenario. Ratios to stock.\n"]
