@@ -27,7 +27,8 @@ def title(variant: str) -> str:
 
 def report(results: Results) -> str:
     """The whole page."""
-    parts = ["# The event loop in virtual time\n",
+    parts = ["<!-- SPDX-License-Identifier: GPL-2.0-or-later -->\n",
+             "# The event loop in virtual time\n",
              "Figures of a model, made by `tools/lab`; docs/benchmarking.md "
              "says what it models.\nEach cell: IOPS, geometric mean / worst "
              "scenario; CPU time per request, geometric\nmean / worst "
