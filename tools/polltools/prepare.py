@@ -7,8 +7,9 @@ import bz2
 import fnmatch
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Dict, Generator, List, Tuple
 
 from . import repo, source
 from .common import Base, ToolError, say, shown
@@ -50,15 +51,16 @@ def series_commits(base: Base,
     return patches, tree.commits(start, tip)
 
 
+Unpacked = Generator[Tuple[source.Source, Path], None, None]
+
+
 class OtherTree(ToolError):
     """A source is not the release that it should be."""
 
 
-def _create(base: Base, patches: List[repo.Patch], own: str) -> None:
-    if base.src.exists():
-        raise ToolError(f"{shown(base.src)} is in the way and is not a git "
-                        "tree; remove it")
-    wanted = _entries(base.top())
+def _unpacked(base: Base, own: str) -> Unpacked:
+    """Each source, unpacked in a directory that is gone afterwards; the
+    caller moves it away to keep it, or takes the next source."""
     base.build.mkdir(parents=True, exist_ok=True)
     fresh = base.build / ".src.new"
     try:
@@ -66,6 +68,18 @@ def _create(base: Base, patches: List[repo.Patch], own: str) -> None:
             shutil.rmtree(fresh, ignore_errors=True)
             say(f"unpacking {found.path.name}")
             source.unpack(found, fresh)
+            yield found, fresh
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _create(base: Base, patches: List[repo.Patch], own: str) -> None:
+    if base.src.exists():
+        raise ToolError(f"{shown(base.src)} is in the way and is not a git "
+                        "tree; remove it")
+    wanted = _entries(base.top())
+    with closing(_unpacked(base, own)) as sources:
+        for found, fresh in sources:
             try:
                 tree = _commit_base(base, fresh, found, wanted)
             except OtherTree as other:
@@ -77,8 +91,6 @@ def _create(base: Base, patches: List[repo.Patch], own: str) -> None:
             _settle(tree, repo.import_series(tree, start, patches))
             fresh.rename(base.src)
             break
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
     _report(base, patches)
 
 
@@ -117,18 +129,10 @@ def _make_tree(base: Base, path: Path,
 
 def list_tree(base: Base, own: str) -> str:
     """The top of the base tree that a source of the user's gives."""
-    base.build.mkdir(parents=True, exist_ok=True)
-    fresh = base.build / ".src.new"
-    try:
-        for found in source.sources(base, own):
-            shutil.rmtree(fresh, ignore_errors=True)
-            say(f"unpacking {found.path.name}")
-            source.unpack(found, fresh)
-            tree, tree_id = _make_tree(base, fresh, found)
-            return tree.text("ls-tree", tree_id) + "\n"
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    raise AssertionError("sources() ends with an error")
+    with closing(_unpacked(base, own)) as sources:
+        found, fresh = next(sources)
+        tree, tree_id = _make_tree(base, fresh, found)
+        return tree.text("ls-tree", tree_id) + "\n"
 
 
 def _globs(base: Base) -> List[str]:
