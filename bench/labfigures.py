@@ -86,7 +86,8 @@ def row_of(entry: Dict[str, Any]) -> Row:
     latency = entry["latency_ns"]
 
     def each(name: str, digits: int) -> float:
-        return round(entry[name] / ios, digits)
+        value: float = round(entry[name] / ios, digits)
+        return value
 
     return Row(entry["iops"], entry["cpu_ns_per_io"], latency["mean"],
                latency["p50"], latency["p99"], latency["p99.9"],

@@ -39,8 +39,8 @@ class Runner(ToyRoot):
                          "17 passed, 0 failed, 1 skipped")
         table = (self.root / "build/toy/test-times.md").read_text()
         self.assertIn(table, text)
-        self.assertIn("| guest | 0.0 | 5 | 0 | 1 |", table)
-        self.assertIn("| build | 0.0 | - | - | - |", table)
+        self.assertIn("| guest | 0.0 | 5 | 0 | 1 | 0 |", table)
+        self.assertIn("| build | 0.0 | - | - | - | - |", table)
 
     def test_failure_does_not_stop_the_others(self) -> None:
         self.step("tools/check-unit", "echo 1 passed, 3 failed; exit 1")
@@ -109,10 +109,11 @@ class Deps(unittest.TestCase):
         for name in ("sh", "dirname", "cat", "tr", "sed", "grep"):
             (self.bin / name).symlink_to(shutil.which(name))
 
-    def deps(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def deps(self, *words: str,
+             **env: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [str(self.bin / "sh"), str(ROOT / "tools/deps"), *words],
-            env={"PATH": str(self.bin)}, stdin=subprocess.DEVNULL,
+            env={"PATH": str(self.bin), **env}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             check=False)
 
@@ -128,6 +129,14 @@ class Deps(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertNotIn("install them", done.stderr)
         self.assertNotIn("mmdebstrap", done.stderr)
+
+    def test_plots(self) -> None:
+        """Asked of Python, which has it here perhaps: then it is broken."""
+        (self.bin / "matplotlib.py").write_text("raise ImportError\n")
+        done = self.deps("plots", PYTHONPATH=str(self.bin))
+        self.assertIn("  matplotlib 3.5 or newer\n", done.stderr)
+        done = self.deps("build", "guest", PYTHONPATH=str(self.bin))
+        self.assertNotIn("matplotlib", done.stderr)
 
     def test_unknown_word(self) -> None:
         done = self.deps("everything")

@@ -297,7 +297,7 @@ class CheckSeries(ToyRoot):
         text = self.tool("check-series")
         self.assertIn("ok      git am", text)
         self.assertIn("ok      patch", text)
-        self.assertTrue(text.endswith("9 passed, 0 failed\n"), text)
+        self.assertTrue(text.endswith("10 passed, 0 failed\n"), text)
 
     def test_no_series_is_not_a_success(self) -> None:
         text = self.tool("check-series", status=1,
@@ -312,7 +312,7 @@ class CheckSeries(ToyRoot):
         self.tool("export")
         text = self.tool("check-series", status=1)
         self.assertIn("FAILED  checkpatch 0003-util-in-bad-style", text)
-        self.assertTrue(text.endswith("10 passed, 1 failed\n"), text)
+        self.assertTrue(text.endswith("11 passed, 1 failed\n"), text)
 
     def test_message_without_the_paragraphs(self) -> None:
         self.series()

@@ -82,7 +82,8 @@ class RunTap(unittest.TestCase):
 class Lines(unittest.TestCase):
 
     def test_round_trip(self) -> None:
-        for each in (Tally(1, 2, 3), Tally(4, 0), Tally()):
+        for each in (Tally(1, 2, 3), Tally(4, 0), Tally(),
+                     Tally(1, 2, 3, 4), Tally(1, 0, 0, 1)):
             self.assertEqual(tally.parse_line(each.line() + "\n"), each)
 
     def test_other_lines(self) -> None:

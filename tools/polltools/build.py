@@ -26,6 +26,8 @@ PROGRAMS = ("qemu-img", "qemu-io", "qemu-nbd")
 FIRMWARE = "/firmware"
 FIRMWARE_PATH = ":".join(f"{FIRMWARE}/{name}" for name in
                          ("unpacked", "source", "qemu", "seabios"))
+# In a build directory: the command that configured it.
+STAMP = ".configured-with"
 # Without a terminal one line of progress per so many of ninja's is enough.
 QUIET_EVERY = 100
 
@@ -82,18 +84,22 @@ def system_options() -> List[str]:
 
 
 def tools_options() -> List[str]:
-    """Only what the unit tests of the event loop need."""
+    """Only what unit tests and benchmarks of the event loop need."""
     return ["--without-default-features", "--disable-system",
             "--enable-tools", "--enable-linux-io-uring", "--enable-linux-aio",
             "--disable-docs", "--disable-download",
             "--disable-install-blobs"]
 
 
+def is_configured(obj: Path) -> bool:
+    return (obj / STAMP).exists()
+
+
 def configure(base: Base, src: Path, obj: Path, options: Sequence[str]) -> None:
     """Configure once; again only when the options change."""
     command = [str(src / "configure"), f"--cc={compiler()}",
                f"--python={python()}", *options]
-    stamp = obj / ".configured-with"
+    stamp = obj / STAMP
     wanted = "\n".join(command) + "\n"
     if stamp.exists() and stamp.read_text() == wanted:
         return

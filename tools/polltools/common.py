@@ -84,6 +84,11 @@ class Base:
         return self.config["base"].get(key, "").split()
 
     @property
+    def bench_only(self) -> bool:
+        """A peer: its series is nothing but benchmarks."""
+        return self.config["base"].getboolean("bench-only", fallback=False)
+
+    @property
     def patches(self) -> Path:
         return ROOT / "patches" / self.name
 

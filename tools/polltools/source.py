@@ -61,8 +61,8 @@ def sources(base: Base, own: str) -> Iterator[Source]:
              if section in base.config]
     raise ToolError(
         f"no source of QEMU {base.version} can be had here. What helps:\n"
-        f"  - name one that you have: QEMU_SRC=<directory, git clone or "
-        f"archive of {base.version}>\n"
+        f"  - name one that you have: make checkout BASE={base.name} "
+        f"QEMU_SRC=<directory, git clone or archive of {base.version}>\n"
         f"  - put {' or '.join(names)} into {shown(CACHE)}/\n"
         "  - a network that reaches one of the addresses above (proxies are "
         "taken from https_proxy)")

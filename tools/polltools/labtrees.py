@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The trees that the benchmarks compare, and their programs.
+
+  stock   the base with the benchmarks, but without the rest of the series
+  series  the base with the whole series
+  peer    the base that this one names as its peer, with the benchmarks
+
+Only the programs are built, with the tools' configuration: no emulator.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Dict, Sequence
+
+from . import build, prepare, repo
+from .common import Base, ToolError, default_base, load_base, say, shown
+
+VARIANTS = ("stock", "series", "peer")
+# The work tree of the benchmarks: build/<base>/lab/src, built in .../obj.
+NAME = "lab"
+# What a patch may touch and still change nothing that it measures.
+BENCH = "tests/bench/"
+BESIDE = ("docs/", "MAINTAINERS", "meson.build")
+
+
+def is_bench(patch: repo.Patch) -> bool:
+    """Whether a patch adds a benchmark and does nothing else."""
+    paths = [change.path for change in patch.changes()]
+    return (any(path.startswith(BENCH) for path in paths)
+            and all(path.startswith((BENCH, *BESIDE)) for path in paths))
+
+
+def bench_count(patches: Sequence[repo.Patch]) -> int:
+    """How many patches at the start of a series are benchmarks."""
+    for count, patch in enumerate(patches):
+        if not is_bench(patch):
+            return count
+    return len(patches)
+
+
+def bench_files(patches: Sequence[repo.Patch]) -> Dict[str, str]:
+    """The files that patches add to tests/bench/, with their blob ids."""
+    found: Dict[str, str] = {}
+    for patch in patches:
+        for change in patch.changes():
+            new = change.before == repo.NO_BLOB or change.path in found
+            if change.path.startswith(BENCH) and new:
+                found[change.path] = change.after
+    return {path: blob for path, blob in found.items()
+            if blob != repo.NO_BLOB}
+
+
+def peer_of(base: Base) -> Base:
+    """The base that this one is compared with."""
+    name = base.config["base"].get("peer", "")
+    if not name:
+        raise ToolError(f"bases/{base.name} names no peer, so there is "
+                        "nothing to compare with; use another BASE, or go "
+                        "without (tools/lab --no-peer)")
+    return load_base(name)
+
+
+def programs(target: str,
+             variants: Sequence[str] = VARIANTS) -> Dict[str, Path]:
+    """Build a program such as tests/bench/aio-poll-lab in each tree."""
+    base = load_base(default_base())
+    if base.bench_only:
+        raise ToolError(f"BASE={base.name} is a peer only, without the "
+                        "series; leave BASE away, or name another one")
+    made = {}
+    for variant in variants:
+        obj = _build_dir(base, variant, target)
+        made[variant] = obj / target
+        say(f"{variant}: {shown(made[variant])}")
+    return made
+
+
+def _build_dir(base: Base, variant: str, target: str) -> Path:
+    if variant == "stock":
+        return _benches(base, target)
+    if variant == "series":
+        return _series(base, target)
+    if variant == "peer":
+        return _benches(peer_of(base), target)
+    raise ToolError(f"no variant '{variant}'; there are: "
+                    f"{', '.join(VARIANTS)}")
+
+
+def _own_source(base: Base) -> str:
+    """QEMU_SRC is a source of the base that the user works with."""
+    if base.name != default_base():
+        return ""
+    return os.environ.get("QEMU_SRC", "")
+
+
+def _benches(base: Base, target: str) -> Path:
+    """The base with the benchmarks of the patch files."""
+    patches, commits = prepare.series_commits(base, _own_source(base))
+    count = bench_count(patches)
+    if count == 0:
+        raise ToolError(f"the first patch of {shown(base.patches)} is no "
+                        "benchmark, so there is no program to build")
+    return build_in(base, bench_tree(base, commits[count - 1]), [target])
+
+
+def bench_tree(base: Base, commit: str) -> Path:
+    """A work tree for benchmarks that is at this commit."""
+    return build.worktree(base, NAME, commit)
+
+
+def build_in(base: Base, src: Path, targets: Sequence[str]) -> Path:
+    """Build programs of such a tree; returns the build directory."""
+    obj = src.parent / "obj"
+    build.configure(base, src, obj, build.tools_options())
+    build.ninja(base, obj, targets)
+    return obj
+
+
+def _series(base: Base, target: str) -> Path:
+    """The tree that the user works in, as it is.  When the emulator has been
+    built there, most of what the program needs has been as well."""
+    prepare.ensure(base, _own_source(base))
+    obj = base.src.parent / "obj"
+    if build.is_configured(obj):
+        build.configure(base, base.src, obj, build.system_options())
+    else:
+        obj = base.src.parent / f"obj-{NAME}"
+        build.configure(base, base.src, obj, build.tools_options())
+    build.ninja(base, obj, [target])
+    return obj
