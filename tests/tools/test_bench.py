@@ -239,7 +239,7 @@ class Tool(unittest.TestCase):
     def test_options(self) -> None:
         self.bench("--rounds", "1", "--scenario", "disk0", "--monitor",
                    "poll", "--weight", "2", "--weight", "6",
-                   "--duration", "5ms", *self.all())
+                   "--duration", "5ms", "--selfnotify", "0", *self.all())
         calls = {call[0] + call[call.index("--weight") + 1]
                  if "--weight" in call else call[0]: call
                  for call in self.calls()}
@@ -247,6 +247,7 @@ class Tool(unittest.TestCase):
         for call in calls.values():
             self.assertEqual(call[call.index("--monitor") + 1], "poll")
             self.assertEqual(call[call.index("--duration") + 1], "5ms")
+            self.assertEqual(call[call.index("--selfnotify") + 1], "0")
 
     def test_noise_is_refused(self) -> None:
         self.figures("series", "disk1", (1000, 800), (700, 800))
@@ -283,7 +284,7 @@ class Tool(unittest.TestCase):
 
     def test_a_part_is_shown_and_not_written(self) -> None:
         for options in (["--scenario", "disk0"], ["--monitor", "poll"],
-                        ["--rounds", "2"]):
+                        ["--selfnotify", "0"], ["--rounds", "2"]):
             done = self.bench(*options, *self.all())
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("| disk0 | stock |", done.stdout)
