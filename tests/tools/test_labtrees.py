@@ -180,6 +180,12 @@ class Trees(Toy):
         self.run_tool("programs", PROGRAM, "stock")
         self.assertIn("500 * 0", self.built("toy/lab/obj"))
 
+    def test_the_tree_is_made_first(self) -> None:
+        self.tool("clean", "toy")
+        self.run_tool("programs", PROGRAM, "series",
+                      QEMU_SRC=str(self.source))
+        self.assertIn("500 * 1", self.built("toy/obj-lab"))
+
     def test_work_that_is_not_exported(self) -> None:
         """It is part of the series, and of nothing else."""
         self.edit("line 20\n", "line twenty, ten more\n")
