@@ -284,7 +284,8 @@ class Tool(unittest.TestCase):
 
     def test_a_part_is_shown_and_not_written(self) -> None:
         for options in (["--scenario", "disk0"], ["--monitor", "poll"],
-                        ["--selfnotify", "0"], ["--rounds", "2"]):
+                        ["--selfnotify", "0"], ["--rounds", "2"],
+                        ["--weight", "2"]):
             done = self.bench(*options, *self.all())
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("| disk0 | stock |", done.stdout)
