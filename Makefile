@@ -9,7 +9,7 @@ MACHINE := $(shell uname -m)
 QEMU = build/$(BASE)/obj/qemu-system-$(MACHINE)
 STOCK_QEMU = build/$(BASE)/obj-stock/qemu-system-$(MACHINE)
 
-.PHONY: help demo test qemu lab checkout export check clean
+.PHONY: help demo test qemu lab bench checkout export check clean
 
 help:
 	@echo 'make demo      boot a guest with poll-weight=3 and measure (STOCK=1: compare)'
@@ -17,6 +17,7 @@ help:
 	@echo 'make qemu      build QEMU with the series (STOCK=1: without it)'
 	@echo 'make lab       compare stock, series and QEMU 11.1 in virtual time'
 	@echo '               (CHECK=1: with the committed figures, write nothing)'
+	@echo 'make bench     the same in real time; needs two idle CPUs for some minutes'
 	@echo 'make checkout  git tree to work in: build/$(BASE)/src'
 	@echo 'make export    write the commits of that tree to patches/$(BASE)/'
 	@echo 'make check     check the series patch by patch (FULL=1: thoroughly)'
@@ -45,6 +46,10 @@ qemu:
 lab:
 	@tools/deps build $(if $(CHECK),,plots)
 	@tools/lab $(if $(CHECK),--check --bars)
+
+bench:
+	@tools/deps build
+	@tools/bench
 
 checkout:
 	@tools/deps build
