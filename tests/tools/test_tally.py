@@ -7,11 +7,12 @@ import os
 import sys
 import unittest
 from pathlib import Path
+from typing import Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 from polltools import tally  # noqa: E402
-from polltools.tally import Tally  # noqa: E402
+from polltools.tally import Excuse, Tally  # noqa: E402
 
 
 class ReadTap(unittest.TestCase):
@@ -48,12 +49,13 @@ class ReadTap(unittest.TestCase):
 
 class RunTap(unittest.TestCase):
 
-    def run_script(self, script: str, timeout_s: int = 60) -> Tally:
+    def run_script(self, script: str, timeout_s: int = 60,
+                   excuse: Optional[Excuse] = None) -> Tally:
         self.printed = io.StringIO()
         with contextlib.redirect_stdout(self.printed):
             return tally.run_tap("name", ["/bin/sh", "-c", script],
                                  cwd=Path("/"), env=os.environ,
-                                 timeout_s=timeout_s)
+                                 timeout_s=timeout_s, excuse=excuse)
 
     def test_good(self) -> None:
         self.assertEqual(self.run_script("echo 1..1; echo ok 1"), Tally(1))
@@ -73,6 +75,22 @@ class RunTap(unittest.TestCase):
         found = self.run_script("echo 1..1; exec sleep 60", timeout_s=1)
         self.assertEqual(found, Tally(0, 1))
         self.assertIn("stopped after 1 s", self.printed.getvalue())
+
+    def test_excuse(self) -> None:
+        script = "echo 1..1; echo not ok 1; echo late"
+        excuse = Excuse("late", "the moon")
+        self.assertEqual(self.run_script(script, excuse=excuse), Tally(0, 0, 1))
+        self.assertIn("| late", self.printed.getvalue())
+        self.assertIn("skipped: the moon", self.printed.getvalue())
+
+    def test_no_excuse(self) -> None:
+        excuse = Excuse("early", "the moon")
+        self.assertEqual(
+            self.run_script("echo 1..1; echo not ok 1", excuse=excuse),
+            Tally(0, 1))
+        self.assertEqual(
+            self.run_script("echo 1..1; echo ok 1; echo early", excuse=excuse),
+            Tally(1))
 
     def test_reason_of_a_skip_is_shown(self) -> None:
         self.run_script("echo 1..1; echo 'ok 1 /x # SKIP no io_uring'")
