@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import List, Sequence, Tuple
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
 
+from polltools import machine  # noqa: E402
 from realtimebars import judge  # noqa: E402
 from realtimefigures import (Key, Results, Sample, compare, load, median,
                              noisy, sample_of, save, spread)  # noqa: E402
@@ -223,6 +224,8 @@ class Tool(unittest.TestCase):
         made = load(self.dir / "realtime.json")
         self.assertEqual({len(samples) for samples in made.samples.values()},
                          {5})
+        self.assertIn(made.machine["idle CPUs"],
+                      (machine.AWAKE, machine.MAY_SLEEP))
         self.assertIn("| epoll | 14 | series, poll-weight 3 |",
                       (self.dir / "realtime.md").read_text())
         done = self.bench("--bars")
@@ -258,6 +261,19 @@ class Tool(unittest.TestCase):
                       done.stderr)
         self.assertNotIn("disk2", done.stderr)
         self.assertFalse(self.written())
+
+    def test_noise_of_another_monitor(self) -> None:
+        """It is not reported; what is steady is."""
+        self.names([*NAMES, "opt-qd1"])
+        for tree in ("stock", "series", "peer"):
+            # The monitors take turns
+            self.figures(tree, "opt-qd1", (1000, 1000), (1000, 1000),
+                         (1000, 1000), (500, 1000))
+        done = self.bench(*self.all())
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nothing is reported of io_uring", done.stdout)
+        made = load(self.dir / "realtime.json")
+        self.assertEqual(made.monitors(), ["epoll"])
 
     def test_noise_leaves_the_old_figures(self) -> None:
         self.assertEqual(self.bench(*self.all()).returncode, 0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Dict, Sequence
+from typing import Dict, Mapping, Optional, Sequence
 
 from . import build, prepare, repo
 from .common import Base, ToolError, default_base, load_base, say, shown
@@ -75,6 +75,20 @@ def programs(target: str,
         made[variant] = obj / target
         say(f"{variant}: {shown(made[variant])}")
     return made
+
+
+def named_programs(paths: Mapping[str, Optional[Path]],
+                   target: str) -> Dict[str, Path]:
+    """The programs that the user has built, of those trees that are named."""
+    programs = {}
+    for variant, path in paths.items():
+        if path is None:
+            continue
+        if not os.access(path, os.X_OK) or path.is_dir():
+            raise ToolError(f"--{variant} {path} is no program; it is made by "
+                            f"'ninja {target}' in a build directory")
+        programs[variant] = path.resolve()
+    return programs
 
 
 def _build_dir(base: Base, variant: str, target: str) -> Path:
