@@ -20,11 +20,12 @@ NEIGHBOURS = ("test-thread-pool", "test-bdrv-drain", "test-block-iothread")
 def unit_tests(src: Path) -> List[str]:
     """The event-loop tests that this tree builds, its own and the series'."""
     text = (src / "tests/unit/meson.build").read_text()
-    names = re.findall(r"'(test-aio[\w-]*|test-nested-aio-poll)' *:", text)
+    names = re.findall(
+        r"'(test-aio[\w-]*|test-fdmon-[\w-]+|test-nested-aio-poll)' *:", text)
     if not names:
         raise ToolError(f"{src}/tests/unit/meson.build names no test of the "
                         "event loop; tools/polltools/eventloop.py looks for "
-                        "test-aio*")
+                        "test-aio* and test-fdmon-*")
     return sorted(set(names))
 
 
