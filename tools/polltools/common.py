@@ -20,6 +20,10 @@ class ToolError(Exception):
     """Something the user has to know; its text names the next step."""
 
 
+class Unavailable(Exception):
+    """Something cannot be had; whoever asked for it tries something else."""
+
+
 def say(text: str) -> None:
     """One line of progress, in order with the output of child processes."""
     print(text, flush=True)

@@ -13,24 +13,28 @@ import hashlib
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Callable, Iterator, List, Optional
+from typing import IO, Callable, Dict, Iterator, List, Optional
 
-from .common import CACHE, Base, ToolError, clean_env, run, say, shown
+from . import aptsource
+from .aptsource import OPTIONS, TIMEOUT_S
+from .common import (CACHE, Base, ToolError, Unavailable, clean_env, run, say,
+                     shown)
 
-TIMEOUT_S = 15
 CHUNK = 1 << 20
 # The sections of a base that name an archive, and the key that has its place.
-ARCHIVES = {"release": "url", "debian-pool": "path"}
+ARCHIVES = {aptsource.SECTION: "orig", "release": "url",
+            "debian-pool": "path"}
 NOT_USED = ".not-used"
 
 
-class Unavailable(Exception):
-    """This source cannot be had; the next one is tried."""
+class NoSource(ToolError):
+    """No source of a base can be had here."""
 
 
 @dataclass(frozen=True)
@@ -50,22 +54,29 @@ def sources(base: Base, own: str) -> Iterator[Source]:
     if own:
         yield _own_source(base, own)
         return
-    attempts: List[Callable[[Base], Source]] = [
-        _from_cache, _from_release, _from_git, _from_debian_pool]
-    for attempt in attempts:
+    for attempt in _attempts(base):
         try:
             yield attempt(base)
         except Unavailable as reason:
             say(f"  not available: {reason}")
-    names = [_file_of(base, section) for section in ARCHIVES
-             if section in base.config]
-    raise ToolError(
+    names = dict.fromkeys(_file_of(base, section) for section in ARCHIVES
+                          if section in base.config)
+    raise NoSource(
         f"no source of QEMU {base.version} can be had here. What helps:\n"
         f"  - name one that you have: make checkout BASE={base.name} "
         f"QEMU_SRC=<directory, git clone or archive of {base.version}>\n"
         f"  - put {' or '.join(names)} into {shown(CACHE)}/\n"
         "  - a network that reaches one of the addresses above (proxies are "
         "taken from https_proxy)")
+
+
+def _attempts(base: Base) -> List[Callable[[Base], Source]]:
+    """What to try, in this order: what the base names, after the cache."""
+    named: Dict[str, Callable[[Base], Source]] = {
+        aptsource.SECTION: _from_debian_source, "release": _from_release,
+        "git": _from_git, "debian-pool": _from_debian_pool}
+    return [_from_cache, *(attempt for section, attempt in named.items()
+                           if section in base.config)]
 
 
 def set_aside(found: Source) -> Path:
@@ -140,9 +151,23 @@ def _from_cache(base: Base) -> Source:
     raise Unavailable("no archive of this release there")
 
 
+def _from_debian_source(base: Base) -> Source:
+    section = base.config[aptsource.SECTION]
+    say(f"source: the source package {section['package']} of Debian "
+        f"{section['suite']}, with apt")
+    path = _new_in_cache(section["orig"])
+    archive = aptsource.Archive(base)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".apt-", dir=CACHE) as name:
+        archive.download(Path(name), "--tar-only")
+        part = Path(name) / section["orig"]
+        if not part.exists():
+            raise Unavailable(f"version {archive.version} has no {part.name}")
+        _accept(part, path, section.get("sha256", ""))
+    return Source(path)
+
+
 def _from_release(base: Base) -> Source:
-    if "release" not in base.config:
-        raise Unavailable("no release archive is named for this base")
     url = base.config["release"]["url"]
     say(f"source: the release, {url}")
     path = _new_in_cache(_file_of(base, "release"))
@@ -154,8 +179,6 @@ def _from_release(base: Base) -> Source:
 
 
 def _from_git(base: Base) -> Source:
-    if "git" not in base.config:
-        raise Unavailable("no git repository is named for this base")
     section = base.config["git"]
     url, tag = section["url"], section["tag"]
     say(f"source: tag {tag} of {url}")
@@ -181,8 +204,6 @@ def _from_git(base: Base) -> Source:
 
 
 def _from_debian_pool(base: Base) -> Source:
-    if "debian-pool" not in base.config:
-        raise Unavailable("no Debian archive is named for this base")
     section = base.config["debian-pool"]
     say(f"source: the Debian archive, {section['path']}")
     path = CACHE / _file_of(base, "debian-pool")
@@ -282,18 +303,15 @@ def apt_download(pool_path: str, path: Path, wanted: str) -> None:
     problem = ""
     for mirror in mirrors:
         part.unlink(missing_ok=True)
-        done = run([helper, "-o", f"Acquire::http::Timeout={TIMEOUT_S}",
-                    "-o", f"Acquire::https::Timeout={TIMEOUT_S}",
-                    "-o", "Acquire::Retries=1",
-                    "-o", "APT::Sandbox::User=root", "download-file",
-                    mirror.rstrip("/") + "/" + pool_path, part], check=False)
+        done = run([helper, *OPTIONS, "-o", "APT::Sandbox::User=root",
+                    "download-file", mirror.rstrip("/") + "/" + pool_path,
+                    part], check=False)
         if done.returncode == 0 and part.exists():
             _accept(part, path, wanted)
             return
-        problem = (done.stdout + done.stderr).decode(errors="replace")
+        problem = aptsource.reason(done)
     part.unlink(missing_ok=True)
-    lines = [line for line in problem.splitlines() if line[:2] == "E:"]
-    raise Unavailable(lines[0] if lines else "apt-helper failed")
+    raise Unavailable(problem)
 
 
 def unpack(source: Source, target: Path) -> None:
