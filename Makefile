@@ -6,8 +6,11 @@ BASE ?= v11.0
 export BASE QEMU_SRC
 
 MACHINE := $(shell uname -m)
-QEMU = build/$(BASE)/obj/qemu-system-$(MACHINE)
-STOCK_QEMU = build/$(BASE)/obj-stock/qemu-system-$(MACHINE)
+# Of the base that tools/choose-base has found; it is a shell variable there.
+QEMU = build/$$BASE/obj/qemu-system-$(MACHINE)
+STOCK_QEMU = build/$$BASE/obj-stock/qemu-system-$(MACHINE)
+# A base that the user names is not replaced by another one.
+CHOOSE = tools/choose-base $(if $(filter file,$(origin BASE)),--or-fallback)
 
 .PHONY: help demo test qemu lab bench checkout export check clean
 
@@ -30,14 +33,14 @@ help:
 
 demo:
 	@tools/deps build guest
-	@tools/build $(BASE)
-	@$(if $(STOCK),tools/build --stock $(BASE))
-	@PYTHONPATH=build/$(BASE)/src/python tools/demo --qemu $(QEMU) \
+	@BASE=$$($(CHOOSE) $(BASE)) && tools/build $$BASE \
+		$(if $(STOCK),&& tools/build --stock $$BASE) && \
+		PYTHONPATH=build/$$BASE/src/python tools/demo --qemu $(QEMU) \
 		$(if $(STOCK),--stock $(STOCK_QEMU))
 
 test:
 	@tools/deps build guest
-	@tools/test $(BASE)
+	@BASE=$$($(CHOOSE) $(BASE)) || BASE=$(BASE); tools/test $$BASE
 
 qemu:
 	@tools/deps build
