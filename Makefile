@@ -12,7 +12,7 @@ STOCK_QEMU = build/$$BASE/obj-stock/qemu-system-$(MACHINE)
 # A base that the user names is not replaced by another one.
 CHOOSE = tools/choose-base $(if $(filter file,$(origin BASE)),--or-fallback)
 
-.PHONY: help demo test qemu lab bench checkout export check clean
+.PHONY: help demo test qemu lab bench deb checkout export check clean
 
 help:
 	@echo 'make demo      boot a guest with poll-weight=3 and measure (STOCK=1: compare)'
@@ -21,6 +21,8 @@ help:
 	@echo 'make lab       compare stock, series and QEMU 11.1 in virtual time'
 	@echo '               (CHECK=1: with the committed figures, write nothing)'
 	@echo 'make bench     the same in real time; needs two idle CPUs for some minutes'
+	@echo 'make deb       Debian source package with the series; BASE=v10.0 has one'
+	@echo '               (BINARY=1: build the packages, too; SYSTEMS=x86,s390x)'
 	@echo 'make checkout  git tree to work in: build/$(BASE)/src'
 	@echo 'make export    write the commits of that tree to patches/$(BASE)/'
 	@echo 'make check     check the series patch by patch (FULL=1: thoroughly)'
@@ -39,7 +41,7 @@ demo:
 		$(if $(STOCK),--stock $(STOCK_QEMU))
 
 test:
-	@tools/deps build guest
+	@tools/deps build guest $(if $(shell command -v apt-get),deb)
 	@BASE=$$($(CHOOSE) $(BASE)) || BASE=$(BASE); tools/test $$BASE
 
 qemu:
@@ -53,6 +55,11 @@ lab:
 bench:
 	@tools/deps build
 	@tools/bench
+
+deb:
+	@tools/deps build deb $(if $(BINARY),guest)
+	@tools/deb $(if $(SUFFIX),--suffix $(SUFFIX)) $(if $(BINARY),--binary) \
+		$(if $(SYSTEMS),--systems $(SYSTEMS)) $(BASE)
 
 checkout:
 	@tools/deps build
