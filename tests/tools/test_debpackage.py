@@ -101,7 +101,8 @@ class Package(FakeApt):
         shutil.copytree(self.source, work / "tree")
         shutil.copy(self.orig, work)
         debian = work / "tree/debian"
-        files = {"control": CONTROL, "rules": "", "source/format": "3.0 (quilt)\n",
+        files = {"control": CONTROL, "rules": "",
+                 "source/format": "3.0 (quilt)\n",
                  "changelog": changelog,
                  "patches/debian.patch": patch,
                  # The last line has no end, which is allowed.
@@ -176,11 +177,14 @@ class Package(FakeApt):
                       (self.unpacked() / "debian/changelog").read_text())
 
     def test_no_name(self) -> None:
+        """Then it is the author of the last patch, as in its header."""
         (self.home / ".gitconfig").unlink()
-        text = self.run_tool("deb", status=1, GIT_CONFIG_SYSTEM="/dev/null")
-        self.assertIn("set DEBFULLNAME and DEBEMAIL", text)
-        self.assertFalse(self.deb.exists())
-        self.assertEqual(self.left(), [])
+        patch = sorted(self.patches.glob("*.patch"))[-1]
+        patch.write_bytes(patch.read_bytes().replace(
+            b"From: Somebody Else ", b"From: =?UTF-8?q?J=C3=BCrgen?= "))
+        self.run_tool("deb", GIT_CONFIG_SYSTEM="/dev/null")
+        self.assertIn(" -- Jürgen <else@example.org>  ",
+                      (self.unpacked() / "debian/changelog").read_text())
 
     def test_order_of_versions(self) -> None:
         """Newer than Debian's, older than its next update."""
@@ -235,7 +239,7 @@ class Package(FakeApt):
         self.debian_package(DEBIAN_PATCH.replace("other.c", "poll.c").replace(
             "@@ -1 +1 @@\n-other\n+Debian\n",
             "@@ -1,4 +1,5 @@\n+line 0\n line 1\n line 2\n line 3\n line 4\n"))
-        self.assertIn("2 hunks, those of Debian's patches included",
+        self.assertIn("note: 2 hunks of the series were found at other lines",
                       self.run_tool("deb"))
 
     def test_dep3(self) -> None:

@@ -138,6 +138,12 @@ class Deps(unittest.TestCase):
         done = self.deps("build", "guest", PYTHONPATH=str(self.bin))
         self.assertNotIn("matplotlib", done.stderr)
 
+    def test_deb(self) -> None:
+        done = self.deps("deb")
+        for name in ("quilt", "dpkg-source"):
+            self.assertIn(f"  {name}\n", done.stderr)
+        self.assertNotIn("quilt", self.deps("build", "guest").stderr)
+
     def test_unknown_word(self) -> None:
         done = self.deps("everything")
         self.assertEqual(done.returncode, 2)

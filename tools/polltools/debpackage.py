@@ -9,6 +9,8 @@ the name in the changelog alone.
 
 from __future__ import annotations
 
+import email
+import email.policy
 import email.utils
 import os
 import re
@@ -173,8 +175,7 @@ def make(base: Base, patches: Sequence[repo.Patch], dsc: Dsc, suffix: str,
     done("each patch has the fields of DEP-3")
     for name in _push(tree, patches):
         done(f"quilt push without fuzz: {name}")
-    version = _add_change(base, tree, len(patches), suffix,
-                          _newest_date(patches))
+    version = _add_change(base, tree, patches, suffix)
     done(f"version {version} is newer than {dsc.field('Version')}")
     dpkg(work, "dpkg-source", "--build", tree)
     shutil.rmtree(tree)
@@ -236,10 +237,10 @@ def _push(tree: Path, patches: Sequence[repo.Patch]) -> List[str]:
                and f"Applying patch debian/patches/{name}\n" not in text]
     if missing:
         raise ToolError(f"quilt did not apply {', '.join(missing)}:\n{text}")
-    moved = len(re.findall(r"^Hunk #.*\boffset\b", text, re.MULTILINE))
+    own = text[text.find(f"{NAME}/{patches[0].name}"):]
+    moved = len(re.findall(r"^Hunk #.*\boffset\b", own, re.MULTILINE))
     if moved:
-        say(f"  note: {moved} hunks, those of Debian's patches included, "
-            "were found at other lines")
+        say(f"  note: {moved} hunks of the series were found at other lines")
     return applied
 
 
@@ -258,8 +259,8 @@ def _newest_date(patches: Sequence[repo.Patch]) -> datetime:
     return max(dates)
 
 
-def _add_change(base: Base, tree: Path, count: int, suffix: str,
-                date: datetime) -> str:
+def _add_change(base: Base, tree: Path, patches: Sequence[repo.Patch],
+                suffix: str) -> str:
     """A new entry on top of the changelog; returns the new version."""
     def last(field: str) -> str:
         return dpkg(tree, "dpkg-parsechangelog", "--show-field",
@@ -271,22 +272,24 @@ def _add_change(base: Base, tree: Path, count: int, suffix: str,
         raise ToolError(f"dpkg does not take {version} for newer than {old}; "
                         "use another suffix")
     before = datetime.fromtimestamp(int(last("Timestamp")), timezone.utc)
+    date = max(before, _newest_date(patches))
     changelog = tree / "debian/changelog"
     entry = CHANGE.format(
-        source=last("Source"), version=version, name=NAME, count=count,
-        suite=base.config[aptsource.SECTION]["suite"], who=_who(),
-        date=email.utils.format_datetime(max(date, before)))
+        source=last("Source"), version=version, name=NAME,
+        count=len(patches), suite=base.config[aptsource.SECTION]["suite"],
+        who=_who(patches), date=email.utils.format_datetime(date))
     changelog.write_bytes(entry.encode() + changelog.read_bytes())
     return version
 
 
-def _who() -> str:
-    """Who has made the package, as Debian's tools find it out."""
+def _who(patches: Sequence[repo.Patch]) -> str:
+    """Who has made the package: as Debian's tools find it out, or else as git
+    does, or else the author of the series."""
     found = repo.repository_identity()
-    name = os.environ.get("DEBFULLNAME") or found.get("user.name", "")
-    mail = os.environ.get("DEBEMAIL") or found.get("user.email", "")
-    if not name or not mail:
-        raise ToolError("the changelog needs a name and an address: set "
-                        "DEBFULLNAME and DEBEMAIL, or git's user.name and "
-                        "user.email")
-    return f"{name} <{mail}>"
+    name = os.environ.get("DEBFULLNAME") or found.get("user.name")
+    mail = os.environ.get("DEBEMAIL") or found.get("user.email")
+    if name and mail:
+        return f"{name} <{mail}>"
+    last = email.message_from_bytes(patches[-1].data,
+                                    policy=email.policy.default)
+    return str(last["From"])
