@@ -172,8 +172,10 @@ class Package(FakeApt):
         self.assertIn("\n  * A change by Jürgen.\n", text)
 
     def test_name_of_the_repository(self) -> None:
+        (self.home / ".gitconfig").write_text(
+            "[user]\nname = Third Person\nemail = third@example.org\n")
         self.run_tool("deb")
-        self.assertIn(" -- Somebody Else <else@example.org>  ",
+        self.assertIn(" -- Third Person <third@example.org>  ",
                       (self.unpacked() / "debian/changelog").read_text())
 
     def test_no_name(self) -> None:
@@ -188,8 +190,10 @@ class Package(FakeApt):
 
     def test_order_of_versions(self) -> None:
         """Newer than Debian's, older than its next update."""
-        for older, newer in ((DEBIAN, OURS), (OURS, f"{DEBIAN[:-1]}2"),
-                             (f"{DEBIAN}+b1", OURS)):
+        self.run_tool("deb")
+        ours = next(self.deb.glob("*.dsc")).name[:-len(".dsc")]
+        for older, newer in ((DEBIAN, ours), (ours, f"{DEBIAN[:-1]}2"),
+                             (f"{DEBIAN}+b1", ours)):
             subprocess.run(["dpkg", "--compare-versions",
                             older.split("_")[1], "lt", newer.split("_")[1]],
                            check=True)
