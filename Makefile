@@ -12,7 +12,7 @@ STOCK_QEMU = build/$$BASE/obj-stock/qemu-system-$(MACHINE)
 # A base that the user names is not replaced by another one.
 CHOOSE = tools/choose-base $(if $(filter file,$(origin BASE)),--or-fallback)
 
-.PHONY: help demo test qemu lab bench deb checkout export check clean
+.PHONY: help demo test qemu lab bench fio deb checkout export check clean
 
 help:
 	@echo 'make demo      boot a guest with poll-weight=3 and measure (STOCK=1: compare)'
@@ -21,6 +21,9 @@ help:
 	@echo 'make lab       compare stock, series and QEMU 11.1 in virtual time'
 	@echo '               (CHECK=1: with the committed figures, write nothing)'
 	@echo 'make bench     the same in real time; needs two idle CPUs for some minutes'
+	@echo 'make fio       fio in guests of several QEMUs, with a report; MATRIX=quick,'
+	@echo '               published or a file; QEMU_A= QEMU_B= (default: stock and'
+	@echo '               series, built); DRY=1: print the plan'
 	@echo 'make deb       Debian source package with the series; BASE=v10.0 has one'
 	@echo '               (BINARY=1: build the packages, too; SYSTEMS=x86,s390x)'
 	@echo 'make checkout  git tree to work in: build/$(BASE)/src'
@@ -41,7 +44,8 @@ demo:
 		$(if $(STOCK),--stock $(STOCK_QEMU))
 
 test:
-	@tools/deps build guest $(if $(shell command -v apt-get),deb)
+	@tools/deps build guest fio hosts plots \
+		$(if $(shell command -v apt-get),deb)
 	@BASE=$$($(CHOOSE) $(BASE)) || BASE=$(BASE); tools/test $$BASE
 
 qemu:
@@ -60,6 +64,26 @@ deb:
 	@tools/deps build deb $(if $(BINARY),guest)
 	@tools/deb $(if $(SUFFIX),--suffix $(SUFFIX)) $(if $(BINARY),--binary) \
 		$(if $(SYSTEMS),--systems $(SYSTEMS)) $(BASE)
+
+# QEMU_A, QEMU_B: emulators; without them stock and series are built.  WORK=
+# is where disks are made, DISKS= names devices instead.
+MATRIX ?= quick
+FIO = PYTHONPATH=build/$(BASE)/src/python tools/fio --matrix $(MATRIX) \
+	$(if $(OUT),--out $(OUT)) $(foreach one,$(ONLY),--only '$(one)') \
+	$(if $(ROUNDS),--rounds $(ROUNDS))
+
+fio:
+ifdef DRY
+	@$(FIO) --dry-run
+else
+	@tools/deps build guest fio plots
+	@$(if $(QEMU_A)$(QEMU_B),tools/checkout $(BASE), \
+		tools/build $(BASE) && tools/build --stock $(BASE))
+	@$(FIO) $(if $(QEMU_A)$(QEMU_B), \
+		$(addprefix --qemu-a ,$(QEMU_A)) $(addprefix --qemu-b ,$(QEMU_B)), \
+		--qemu-a $(STOCK_QEMU) --qemu-b $(QEMU)) \
+		$(if $(WORK),--work $(WORK)) $(addprefix --disk ,$(DISKS)) $(ARGS)
+endif
 
 checkout:
 	@tools/deps build

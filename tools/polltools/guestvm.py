@@ -24,6 +24,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
 
 from . import guestimage
 from .common import BUILD, CACHE, ToolError, default_base
+from .guestsetup import MACHINES
+from .guestsetup import Setup as Setup
+from .guestsetup import add_arguments as add_arguments
 
 # Behind PYTHONPATH: the tree that is built, and Debian's modules, which the
 # python3 that comes first in PATH may not know.
@@ -31,7 +34,9 @@ sys.path += [str(BUILD / default_base() / "src" / "python"),
              "/usr/lib/python3/dist-packages"]
 try:
     from qemu.machine import QEMUMachine  # noqa: E402
-    from qemu.machine.machine import VMLaunchFailure  # noqa: E402
+    from qemu.machine.machine import (QEMUMachineError,  # noqa: E402
+                                      VMLaunchFailure)
+    from qemu.qmp import QMPError  # noqa: E402
     from qemu.qmp.legacy import QEMUMonitorProtocol  # noqa: E402
 except ImportError as error:
     sys.exit(f"{sys.argv[0]}: error: {error}. QEMU's Python packages are "
@@ -46,25 +51,11 @@ QMP_LIMIT_S = 60
 DISK_BYTES = 1 << 30
 AIO_MODES = ("io_uring", "native", "threads")
 TAIL_LINES = 20
-
-
-class Machine(NamedTuple):
-    """What differs between the architectures of the guest."""
-    debian_arch: str
-    args: Tuple[str, ...]
-    kvm_args: Tuple[str, ...]
-    bus: str
-    kernel_args: str
-
-
-# no_timer_check: on a busy host an emulated CPU can get so far ahead of its
-# timer that the kernel takes the timer for broken and panics.
-MACHINES = {
-    "x86_64": Machine("amd64", ("-machine", "pc"), ("-cpu", "host"), "pci",
-                      "console=ttyS0 mitigations=off no_timer_check"),
-    "s390x": Machine("s390x", ("-machine", "s390-ccw-virtio"),
-                     ("-cpu", "host"), "ccw", "console=ttysclp0"),
-}
+# How a command ends when QEMU is gone or does not answer.
+QMP_ERRORS = (QMPError, QEMUMachineError, OSError, asyncio.TimeoutError)
+# The kernel ends QEMU with the tool that started it, however that dies: a
+# guest that is stopped would not notice that its port is closed.
+WITH_ITS_PARENT = ("setpriv", "--pdeathsig", "KILL")
 
 
 class GuestError(ToolError):
@@ -76,19 +67,6 @@ class Answer(NamedTuple):
     status: int
     out: str
     err: str
-
-
-class Setup(NamedTuple):
-    """How guests are started; the same for all guests of a run."""
-    arch: str
-    image: Path
-    work: Path
-    firmware: Tuple[str, ...]
-    accel: str = "tcg"
-
-    @property
-    def machine(self) -> Machine:
-        return MACHINES[self.arch]
 
 
 def launch(vm: QEMUMachine) -> None:
@@ -121,7 +99,9 @@ class Guest:
         self.kernel = ""
         self.boot_s = 0.0
         self._start = time.monotonic()
-        self.vm = QEMUMachine(qemu, name=name, log_dir=str(setup.work))
+        self.vm = QEMUMachine(
+            qemu, name=name, log_dir=str(setup.work),
+            wrapper=WITH_ITS_PARENT if shutil.which("setpriv") else ())
         for directory in setup.firmware:
             self.vm.add_args("-L", directory)
         self.vm.add_args(
@@ -300,9 +280,10 @@ def disk_args(setup: Setup, path: Path, aio: str, *, iothread: str = "iot0",
 
 def blockdev(path: Path, aio: str, name: str, direct: bool = True,
              read_only: bool = False) -> Dict[str, Any]:
+    driver = "host_device" if path.is_block_device() else "file"
     return {"driver": "raw", "node-name": name, "read-only": read_only,
             "cache": {"direct": direct},
-            "file": {"driver": "file", "filename": str(path), "aio": aio,
+            "file": {"driver": driver, "filename": str(path), "aio": aio,
                      "read-only": read_only, "cache": {"direct": direct}}}
 
 
@@ -371,21 +352,6 @@ def kvm_refusal(setup: Setup, qemu: str) -> Optional[str]:
     except GuestError as error:
         return f"a guest does not run ({str(error).splitlines()[0]})"
     return None
-
-
-def add_arguments(parser: argparse.ArgumentParser, work: Path) -> None:
-    """Add the options that say how guests are started."""
-    parser.add_argument("--arch", choices=sorted(MACHINES), default="x86_64",
-                        help="architecture of the guest (default: x86_64)")
-    parser.add_argument("--accel", choices=("auto", "kvm", "tcg"),
-                        default="auto", help="auto: KVM when it really runs "
-                        "the guest here, else TCG (default: auto)")
-    parser.add_argument("--firmware", metavar="DIR", action="append",
-                        default=[], help="as QEMU's option -L, for a QEMU "
-                        "that was not told where its firmware is")
-    parser.add_argument("--work", metavar="DIR", type=Path,
-                        default=work, help="where disks and logs go "
-                        f"(default: build/{work.name})")
 
 
 def prepare(args: argparse.Namespace, qemu: str) -> Tuple[Setup, str]:
