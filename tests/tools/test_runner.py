@@ -23,6 +23,8 @@ class Runner(ToyRoot):
         for name in self.STEPS:
             self.step(f"tools/{name}", "echo 2 passed, 0 failed")
         self.step("tests/e2e/run", "echo 5 passed, 0 failed, 1 skipped")
+        (self.root / "tests/fio").mkdir()
+        self.step("tests/fio/run", "echo 4 passed, 0 failed")
 
     def step(self, name: str, script: str) -> None:
         path = self.root / name
@@ -36,7 +38,7 @@ class Runner(ToyRoot):
         text = self.tool("test")
         # Two of the steps prepare the others and count nothing.
         self.assertEqual(self.last_line(text),
-                         "17 passed, 0 failed, 1 skipped")
+                         "21 passed, 0 failed, 1 skipped")
         table = (self.root / "build/toy/test-times.md").read_text()
         self.assertIn(table, text)
         self.assertIn("| guest | 0.0 | 5 | 0 | 1 | 0 |", table)
@@ -47,23 +49,23 @@ class Runner(ToyRoot):
         text = self.tool("test", status=1)
         self.assertIn("=== guest", text)
         self.assertEqual(self.last_line(text),
-                         "16 passed, 3 failed, 1 skipped")
+                         "20 passed, 3 failed, 1 skipped")
 
     def test_step_without_a_count_has_failed(self) -> None:
         self.step("tools/check-unit", "exit 0")
         self.assertEqual(self.last_line(self.tool("test", status=1)),
-                         "15 passed, 1 failed, 1 skipped")
+                         "19 passed, 1 failed, 1 skipped")
 
     def test_exit_status_without_a_failure_counts(self) -> None:
         self.step("tools/build", "exit 1")
         self.step("tools/check-unit", "echo 2 passed, 0 failed; exit 1")
         self.assertEqual(self.last_line(self.tool("test", status=1)),
-                         "17 passed, 2 failed, 1 skipped")
+                         "21 passed, 2 failed, 1 skipped")
 
     def test_missing_step_has_failed(self) -> None:
         (self.root / "tests/e2e/run").unlink()
         text = self.tool("test", status=1)
-        self.assertEqual(self.last_line(text), "12 passed, 1 failed")
+        self.assertEqual(self.last_line(text), "16 passed, 1 failed")
 
     def test_check(self) -> None:
         text = self.tool("test", "--check")
@@ -143,6 +145,17 @@ class Deps(unittest.TestCase):
         for name in ("quilt", "dpkg-source"):
             self.assertIn(f"  {name}\n", done.stderr)
         self.assertNotIn("quilt", self.deps("build", "guest").stderr)
+
+    def test_fio(self) -> None:
+        """tomli only where Python has no tomllib of its own."""
+        self.assertIn("  fio, of the version", self.deps("fio").stderr)
+        for name in ("tomllib", "tomli"):
+            (self.bin / f"{name}.py").write_text("raise ImportError\n")
+        done = self.deps("fio", PYTHONPATH=str(self.bin))
+        self.assertIn("  tomli (for Python before 3.11)\n", done.stderr)
+        (self.bin / "tomli.py").write_text("")
+        done = self.deps("fio", PYTHONPATH=str(self.bin))
+        self.assertNotIn("tomli", done.stderr)
 
     def test_unknown_word(self) -> None:
         done = self.deps("everything")
