@@ -5,12 +5,20 @@
 BASE ?= v11.0
 export BASE QEMU_SRC
 
+# What there are guests for, as in tools/polltools/arch.py.
+ARCHES := x86_64 s390x
 MACHINE := $(shell uname -m)
+OWN_ARCH = $(or $(ARCH),$(MACHINE))
 # Of the base that tools/choose-base has found; it is a shell variable there.
-QEMU = build/$$BASE/obj/qemu-system-$(MACHINE)
-STOCK_QEMU = build/$$BASE/obj-stock/qemu-system-$(MACHINE)
+QEMU = build/$$BASE/obj/qemu-system-$(OWN_ARCH)
+STOCK_QEMU = build/$$BASE/obj-stock/qemu-system-$(OWN_ARCH)
 # A base that the user names is not replaced by another one.
 CHOOSE = tools/choose-base $(if $(filter file,$(origin BASE)),--or-fallback)
+
+# In a recipe, before anything is installed or built: refuse an architecture.
+check_arch = $(if $(or $(filter-out $(ARCHES),$(1)),$(word 2,$(1))),\
+	$(error ARCH=$(1) is not known; it is one of: $(ARCHES)))
+arch_option = $(if $(ARCH),--arch $(ARCH))
 
 .PHONY: help demo test qemu lab bench fio deb checkout export check clean
 
@@ -18,6 +26,7 @@ help:
 	@echo 'make demo      boot a guest with poll-weight=3 and measure (STOCK=1: compare)'
 	@echo 'make test      build everything and run all tests'
 	@echo 'make qemu      build QEMU with the series (STOCK=1: without it)'
+	@echo '               these three: ARCH=s390x or ARCH=x86_64 for such guests'
 	@echo 'make lab       compare stock, series and QEMU 11.1 in virtual time'
 	@echo '               (CHECK=1: with the committed figures, write nothing)'
 	@echo 'make bench     the same in real time; needs two idle CPUs for some minutes'
@@ -37,20 +46,24 @@ help:
 	@echo 'the machine is installed first (Debian) or listed.'
 
 demo:
+	$(call check_arch,$(OWN_ARCH))
 	@tools/deps build guest
-	@BASE=$$($(CHOOSE) $(BASE)) && tools/build $$BASE \
-		$(if $(STOCK),&& tools/build --stock $$BASE) && \
+	@BASE=$$($(CHOOSE) $(BASE)) && tools/build $(arch_option) $$BASE \
+		$(if $(STOCK),&& tools/build --stock $(arch_option) $$BASE) && \
 		PYTHONPATH=build/$$BASE/src/python tools/demo --qemu $(QEMU) \
 		$(if $(STOCK),--stock $(STOCK_QEMU))
 
 test:
+	$(call check_arch,$(ARCH))
 	@tools/deps build guest fio hosts plots \
 		$(if $(shell command -v apt-get),deb)
-	@BASE=$$($(CHOOSE) $(BASE)) || BASE=$(BASE); tools/test $$BASE
+	@BASE=$$($(CHOOSE) $(BASE)) || BASE=$(BASE); \
+		tools/test $(arch_option) $$BASE
 
 qemu:
+	$(call check_arch,$(ARCH))
 	@tools/deps build
-	@tools/build $(if $(STOCK),--stock) $(BASE)
+	@tools/build $(if $(STOCK),--stock) $(arch_option) $(BASE)
 
 lab:
 	@tools/deps build $(if $(CHECK),,plots)

@@ -81,12 +81,14 @@ class GuestCase(unittest.TestCase):
         return guest
 
     def boot_with_disk(self, disk: Path, *args: str,
-                       modes: Sequence[str] = guestvm.AIO_MODES) -> Guest:
+                       modes: Sequence[str] = guestvm.AIO_MODES,
+                       legacy: bool = False) -> Guest:
         """Boot with a disk that iot0, with poll-weight 3, serves."""
         aio, direct = self.choose(disk, modes)
         return self.boot("-object", "iothread,id=iot0,poll-weight=3",
                          *guestvm.disk_args(self.guests, disk, aio,
-                                            direct=direct), *args)
+                                            direct=direct, legacy=legacy),
+                         *args)
 
     def power_off(self, guest: Guest) -> None:
         """Let the guest power off; no request may have failed before."""

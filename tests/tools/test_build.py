@@ -3,9 +3,15 @@
 and what is shown when it fails."""
 
 import os
+import sys
 import unittest
+from pathlib import Path
 
 from toyroot import ToyRoot
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from polltools.arch import host  # noqa: E402
 
 CONFIGURE = """\
 #!/bin/sh
@@ -84,6 +90,24 @@ class Build(ToyRoot):
         # Building the stock tree leaves the other one alone.
         self.assertIn("line ten\n", (self.src / "util/poll.c").read_text())
         self.assertEqual(self.git("status", "--porcelain"), "")
+
+    def test_guests_of_another_kind(self) -> None:
+        """One build directory has both emulators; only one is built."""
+        other = "s390x" if host() == "x86_64" else "x86_64"
+        text = self.run_tool("build", "--arch", other)
+        self.assertIn(f"ready: build/toy/obj/qemu-system-{other}\n", text)
+        built = [path.name for path in self.obj.glob("qemu-system-*")]
+        self.assertEqual(built, [f"qemu-system-{other}"])
+        self.run_tool("build")
+        self.assertTrue((self.obj / f"qemu-system-{host()}").exists())
+        runs = (self.obj / "configure-runs").read_text().split()
+        self.assertEqual(runs, ["run"])
+
+    def test_unknown_architecture(self) -> None:
+        text = self.run_tool("build", "--arch", "vax", status=2)
+        self.assertRegex(text, "'vax' .choose from .*x86_64.*s390x|"
+                               "'vax' .choose from .*s390x.*x86_64")
+        self.assertFalse(self.obj.exists())
 
     def test_configured_once(self) -> None:
         self.run_tool("build")

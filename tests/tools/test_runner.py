@@ -4,11 +4,20 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 from toyroot import ROOT, ToyRoot
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from polltools.arch import ARCHES, host  # noqa: E402
+
+# The steps that boot guests: those of this machine's kind have no suffix.
+GUESTS = {name: "guest" if name == host() else f"guest-{name}"
+          for name in ARCHES}
 
 
 class Runner(ToyRoot):
@@ -36,36 +45,57 @@ class Runner(ToyRoot):
 
     def test_all_good(self) -> None:
         text = self.tool("test")
-        # Two of the steps prepare the others and count nothing.
+        # Steps that prepare others count nothing; guests of two kinds do.
         self.assertEqual(self.last_line(text),
-                         "21 passed, 0 failed, 1 skipped")
+                         "22 passed, 0 failed, 2 skipped")
         table = (self.root / "build/toy/test-times.md").read_text()
         self.assertIn(table, text)
-        self.assertIn("| guest | 0.0 | 5 | 0 | 1 | 0 |", table)
+        self.assertIn(f"| {GUESTS['x86_64']} | 0.0 | 5 | 0 | 1 | 0 |", table)
+        self.assertIn(f"| {GUESTS['s390x']} | 0.0 | 5 | 0 | 1 | 0 |", table)
         self.assertIn("| build | 0.0 | - | - | - | - |", table)
+
+    def test_guests_get_the_emulator_that_was_built_for_them(self) -> None:
+        for name in ("tools/build", "tests/e2e/run"):
+            self.step(name, f"echo {name} $@; echo 1 passed, 0 failed")
+        text = self.tool("test")
+        for arch in GUESTS:
+            self.assertIn(f"tests/e2e/run --arch {arch} --qemu {self.root}/"
+                          f"build/toy/obj/qemu-system-{arch}\n", text)
+        other = "s390x" if host() == "x86_64" else "x86_64"
+        self.assertIn(f"tools/build --arch {other} toy\n", text)
+        self.assertLess(text.index("tools/build toy"),
+                        text.index(f"tools/build --arch {other} toy"))
+
+    def test_guests_of_one_kind(self) -> None:
+        text = self.tool("test", "--arch", "s390x")
+        self.assertIn(f"=== {GUESTS['s390x']}:", text)
+        self.assertNotIn(f"=== {GUESTS['x86_64']}:", text)
+        self.assertEqual(self.last_line(text),
+                         "17 passed, 0 failed, 1 skipped")
+        self.assertIn("'vax'", self.tool("test", "--arch", "vax", status=2))
 
     def test_failure_does_not_stop_the_others(self) -> None:
         self.step("tools/check-unit", "echo 1 passed, 3 failed; exit 1")
         text = self.tool("test", status=1)
         self.assertIn("=== guest", text)
         self.assertEqual(self.last_line(text),
-                         "20 passed, 3 failed, 1 skipped")
+                         "21 passed, 3 failed, 2 skipped")
 
     def test_step_without_a_count_has_failed(self) -> None:
         self.step("tools/check-unit", "exit 0")
         self.assertEqual(self.last_line(self.tool("test", status=1)),
-                         "19 passed, 1 failed, 1 skipped")
+                         "20 passed, 1 failed, 2 skipped")
 
     def test_exit_status_without_a_failure_counts(self) -> None:
         self.step("tools/build", "exit 1")
         self.step("tools/check-unit", "echo 2 passed, 0 failed; exit 1")
         self.assertEqual(self.last_line(self.tool("test", status=1)),
-                         "21 passed, 2 failed, 1 skipped")
+                         "22 passed, 3 failed, 2 skipped")
 
     def test_missing_step_has_failed(self) -> None:
         (self.root / "tests/e2e/run").unlink()
         text = self.tool("test", status=1)
-        self.assertEqual(self.last_line(text), "16 passed, 1 failed")
+        self.assertEqual(self.last_line(text), "12 passed, 2 failed")
 
     def test_check(self) -> None:
         text = self.tool("test", "--check")

@@ -9,7 +9,6 @@ paths and share what the compiler cache holds.
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Dict, List, Sequence
 
 from . import prepare, repo
+from .arch import ARCHES, host
 from .common import BUILD, Base, ToolError, say, shown
 
 PROGRAMS = ("qemu-img", "qemu-io", "qemu-nbd")
@@ -32,14 +32,14 @@ STAMP = ".configured-with"
 QUIET_EVERY = 100
 
 
-def target() -> str:
-    """The system emulator that is built: the one for this kind of machine."""
-    machine = platform.machine()
-    return {"amd64": "x86_64"}.get(machine, machine)
+def targets() -> List[str]:
+    """What there can be an emulator for: this machine and the guests."""
+    return list(dict.fromkeys([host(), *ARCHES]))
 
 
-def emulator() -> str:
-    return f"qemu-system-{target()}"
+def emulator(arch: str = "") -> str:
+    """The system emulator for a kind of guest, by default this machine's."""
+    return f"qemu-system-{arch or host()}"
 
 
 def python() -> str:
@@ -75,8 +75,12 @@ def link_firmware(base: Base, obj: Path) -> None:
 
 
 def system_options() -> List[str]:
-    """A small QEMU with everything that block I/O and the tests need."""
-    return [f"--target-list={target()}-softmmu", "--without-default-features",
+    """A small QEMU with everything that block I/O and the tests need.
+
+    All targets, whichever is built: they share most objects, and a list of
+    the targets' options is compiled into every one of them."""
+    target_list = ",".join(f"{target}-softmmu" for target in targets())
+    return [f"--target-list={target_list}", "--without-default-features",
             "--enable-system", "--enable-tcg", "--enable-kvm",
             "--enable-tools", "--enable-linux-io-uring", "--enable-linux-aio",
             "--enable-fdt=system", "--disable-docs", "--disable-download",
@@ -170,8 +174,8 @@ def worktree(base: Base, name: str, commit: str) -> Path:
     return path
 
 
-def build_system(base: Base, stock: bool) -> Path:
-    """The emulator and the block tools; returns the build directory."""
+def build_system(base: Base, stock: bool, arch: str = "") -> Path:
+    """An emulator and the block tools; returns the build directory."""
     if stock:
         tree = repo.open_tree(base)
         src = worktree(base, "stock", tree.text("rev-parse", repo.BASE_TAG))
@@ -179,7 +183,7 @@ def build_system(base: Base, stock: bool) -> Path:
         src = base.src
     obj = src.parent / "obj"
     configure(base, src, obj, system_options())
-    ninja(base, obj, [emulator(), *PROGRAMS])
+    ninja(base, obj, [emulator(arch), *PROGRAMS])
     if stock:
         link = base.build / "obj-stock"
         if not link.is_symlink():

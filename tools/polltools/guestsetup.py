@@ -8,24 +8,7 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple, Tuple
 
-
-class Machine(NamedTuple):
-    """What differs between the architectures of the guest."""
-    debian_arch: str
-    args: Tuple[str, ...]
-    kvm_args: Tuple[str, ...]
-    bus: str
-    kernel_args: str
-
-
-# no_timer_check: on a busy host an emulated CPU can get so far ahead of its
-# timer that the kernel takes the timer for broken and panics.
-MACHINES = {
-    "x86_64": Machine("amd64", ("-machine", "pc"), ("-cpu", "host"), "pci",
-                      "console=ttyS0 mitigations=off no_timer_check"),
-    "s390x": Machine("s390x", ("-machine", "s390-ccw-virtio"),
-                     ("-cpu", "host"), "ccw", "console=ttysclp0"),
-}
+from .arch import ARCHES, Arch
 
 
 class Setup(NamedTuple):
@@ -37,14 +20,15 @@ class Setup(NamedTuple):
     accel: str = "tcg"
 
     @property
-    def machine(self) -> Machine:
-        return MACHINES[self.arch]
+    def machine(self) -> Arch:
+        return ARCHES[self.arch]
 
 
 def add_arguments(parser: argparse.ArgumentParser, work: Path) -> None:
     """Add the options that say how guests are started."""
-    parser.add_argument("--arch", choices=sorted(MACHINES), default="x86_64",
-                        help="architecture of the guest (default: x86_64)")
+    parser.add_argument("--arch", choices=list(ARCHES),
+                        help="architecture of the guest (default: the one in "
+                        "the name of the QEMU)")
     parser.add_argument("--accel", choices=("auto", "kvm", "tcg"),
                         default="auto", help="auto: KVM when it really runs "
                         "the guest here, else TCG (default: auto)")

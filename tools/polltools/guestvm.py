@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import re
 import shutil
 import socket
@@ -23,8 +22,8 @@ from types import TracebackType
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
 
 from . import guestimage
+from .arch import ARCHES, arch_of, host
 from .common import BUILD, CACHE, ToolError, default_base
-from .guestsetup import MACHINES
 from .guestsetup import Setup as Setup
 from .guestsetup import add_arguments as add_arguments
 
@@ -271,11 +270,11 @@ def thread_cpu_ns(pid: Optional[int], tid: int) -> int:
 
 def disk_args(setup: Setup, path: Path, aio: str, *, iothread: str = "iot0",
               name: str = "disk0", direct: bool = True,
-              read_only: bool = False) -> List[str]:
+              read_only: bool = False, legacy: bool = False) -> List[str]:
     """Return the options of a raw disk that is served by an IOThread."""
     return ["-blockdev", json.dumps(blockdev(path, aio, name, direct,
                                              read_only)),
-            "-device", json.dumps(disk_device(setup, iothread, name))]
+            "-device", json.dumps(disk_device(setup, iothread, name, legacy))]
 
 
 def blockdev(path: Path, aio: str, name: str, direct: bool = True,
@@ -287,9 +286,11 @@ def blockdev(path: Path, aio: str, name: str, direct: bool = True,
                      "read-only": read_only, "cache": {"direct": direct}}}
 
 
-def disk_device(setup: Setup, iothread: str, name: str) -> Dict[str, Any]:
+def disk_device(setup: Setup, iothread: str, name: str,
+                legacy: bool = False) -> Dict[str, Any]:
     return {"driver": f"virtio-blk-{setup.machine.bus}", "id": f"{name}-dev",
-            "drive": name, "serial": name, "iothread": iothread}
+            "drive": name, "serial": name, "iothread": iothread,
+            **(setup.machine.legacy if legacy else {})}
 
 
 class DiskMode(NamedTuple):
@@ -341,8 +342,8 @@ def kvm_refusal(setup: Setup, qemu: str) -> Optional[str]:
     That /dev/kvm can be opened says little (nested virtualization may be
     missing), so the guest is booted.
     """
-    if platform.machine() != setup.arch:
-        return f"this machine is {platform.machine()}, not {setup.arch}"
+    if host() != setup.arch:
+        return f"this machine is {host()}, not {setup.arch}"
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "/dev/kvm cannot be opened"
     try:
@@ -358,9 +359,9 @@ def prepare(args: argparse.Namespace, qemu: str) -> Tuple[Setup, str]:
     """Make the guest image, choose KVM or TCG; say why in a sentence."""
     if shutil.which(qemu) is None:
         raise GuestError(f'{qemu}: no such program; "make qemu" builds it')
-    image = guestimage.ensure(CACHE, MACHINES[args.arch].debian_arch)
-    setup = Setup(args.arch, image, args.work.resolve(),
-                  tuple(args.firmware))
+    arch = args.arch or arch_of(qemu)
+    image = guestimage.ensure(CACHE, ARCHES[arch].debian)
+    setup = Setup(arch, image, args.work.resolve(), tuple(args.firmware))
     if args.accel == "tcg":
         return setup, "TCG, as asked"
     refusal = kvm_refusal(setup, qemu)
