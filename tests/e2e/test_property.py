@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from pathlib import Path
 from typing import Any, Dict
 
 from guestcase import GuestCase, qom, refusal
@@ -34,13 +36,25 @@ class RunningGuest(GuestCase):
         self.assertIn(f"  poll-weight={expected}\n",
                       self.hmp_iothreads(guest)["iot0"])
 
+    def sleeps(self, guest: Guest) -> int:
+        """How often iot0 has gone to sleep; only what wakes it changes it."""
+        thread = guest.iothread("iot0")["thread-id"]
+        status = Path(f"/proc/{guest.vm.get_pid()}/task/{thread}/status")
+        found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)",
+                          status.read_text(), re.MULTILINE)
+        assert found is not None
+        return int(found[1])
+
     def read_disk(self, guest: Guest) -> None:
+        """Read with fio; the requests must reach the IOThread."""
+        before = self.sleeps(guest)
         report = guest.fio("--name=read",
                            f"--filename={guest.disk_path('disk0')}",
                            "--readonly", "--rw=randread", "--bs=8k",
                            "--size=4m", "--ioengine=libaio", "--direct=1",
                            "--iodepth=8")
         self.assertEqual(report["jobs"][0]["read"]["total_ios"], 512)
+        self.assertGreater(self.sleeps(guest), before)
 
     def test_set_and_refuse(self) -> None:
         guest = self.boot_with_disk(self.new_disk(), "-object",
