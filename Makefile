@@ -20,7 +20,7 @@ check_arch = $(if $(or $(filter-out $(ARCHES),$(1)),$(word 2,$(1))),\
 	$(error ARCH=$(1) is not known; it is one of: $(ARCHES)))
 arch_option = $(if $(ARCH),--arch $(ARCH))
 
-.PHONY: help demo test qemu lab bench fio deb checkout export check clean
+.PHONY: help demo test qemu lab bench fio deb checkout export check compare clean
 
 help:
 	@echo 'make demo      boot a guest with poll-weight=3 and measure (STOCK=1: compare)'
@@ -38,6 +38,7 @@ help:
 	@echo 'make checkout  git tree to work in: build/$(BASE)/src'
 	@echo 'make export    write the commits of that tree to patches/$(BASE)/'
 	@echo 'make check     check the series patch by patch (FULL=1: thoroughly)'
+	@echo 'make compare   how the series of BASE differs from that of v11.0'
 	@echo 'make clean     remove what was built, keep downloads and compiler cache'
 	@echo 'make help      this list'
 	@echo
@@ -66,7 +67,7 @@ qemu:
 	@tools/build $(if $(STOCK),--stock) $(arch_option) $(BASE)
 
 lab:
-	@tools/deps build $(if $(CHECK),,plots)
+	@tools/deps build $(if $(CHECK),,$(if $(filter v11.0,$(BASE)),plots))
 	@tools/lab $(if $(CHECK),--check --bars)
 
 bench:
@@ -109,6 +110,10 @@ export:
 check:
 	@tools/deps build
 	@tools/test $(if $(FULL),--full) --check $(BASE)
+
+compare:
+	@tools/deps build
+	@tools/compare $(BASE)
 
 clean:
 	@tools/clean $(BASE)

@@ -15,13 +15,19 @@ WEIGHTS = (1, 2, 3, 4, 6)
 MONOTONE_TOLERANCE = 0.002
 DEPTH_ONE = "nvme-qd1-80"
 
-# Bars that are not reached, and the figure that is.  They do not fail a check
-# as long as the figure does not get worse; when a bar is reached after all,
-# its line here fails the check until it is removed.
-KNOWN_MISSES: Dict[str, float] = {
-    "default, self-notification on, to 11.1: IOPS worst": 0.969,
-    "default, self-notification on: IOPS worst, other scenarios": 0.954,
-    "vm, self-notification on: IOPS worst, other scenarios": 0.899,
+# Bars that are not reached on a base, and the figure that is.  They do not fail
+# a check as long as the figure does not get worse; when a bar is reached after
+# all, its line here fails the check until it is removed.
+KNOWN_MISSES: Dict[str, Dict[str, float]] = {
+    "v10.0": {
+        "default, self-notification on: IOPS worst, other scenarios": 0.954,
+        "vm, self-notification on: IOPS worst, other scenarios": 0.899,
+    },
+    "v11.0": {
+        "default, self-notification on, to 11.1: IOPS worst": 0.969,
+        "default, self-notification on: IOPS worst, other scenarios": 0.954,
+        "vm, self-notification on: IOPS worst, other scenarios": 0.899,
+    },
 }
 
 PASS, KNOWN, FAIL = "pass", "known miss", "FAIL"

@@ -27,8 +27,10 @@ def title(variant: str) -> str:
 
 def report(results: Results) -> str:
     """The whole page."""
+    base = results.options.get("base")
+    of_base = f", {base}" if base else ""
     parts = ["<!-- SPDX-License-Identifier: GPL-2.0-or-later -->\n",
-             "# The event loop in virtual time\n",
+             f"# The event loop in virtual time{of_base}\n",
              "Figures of a model, made by `tools/lab`; docs/benchmarking.md "
              "says what it models.\nEach cell: IOPS, geometric mean / worst "
              "scenario; CPU time per request, geometric\nmean / worst "
@@ -63,6 +65,24 @@ def summary(results: Results, bars: bool, selfnotify: int) -> str:
 def cell(ratios: Comparison) -> str:
     return (f"{ratios.mean_iops():.3f} / {ratios.worst_iops()[0]:.3f}; "
             f"{ratios.mean_cpu():.2f} / {ratios.worst_cpu()[0]:.2f}")
+
+
+def loads(results: Results, profile: str) -> str:
+    """Each scenario in a line: stock, then the ratios of the others to it."""
+    others = [variant for variant in results.variants() if variant != STOCK]
+    notify = SELF_NOTIFY[-1]
+    lines = ["| load | stock: IOPS | CPU us/IO | "
+             + " | ".join(f"{title(variant)}: IOPS | CPU"
+                          for variant in others) + " |",
+             "|---|--:|--:|" + "--:|--:|" * len(others)]
+    for name in results.sets:
+        row = results.runs[RunKey(STOCK, profile, notify)][name]
+        cells = [f"{row.iops:.0f}", f"{row.cpu_ns / 1000:.2f}"]
+        for variant in others:
+            ratios = compare(results, variant, STOCK, profile, notify, [name])
+            cells += [f"{ratios.mean_iops():.3f}", f"{ratios.mean_cpu():.2f}"]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def scenarios(results: Results) -> str:

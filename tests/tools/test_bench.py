@@ -2,6 +2,7 @@
 """tools/bench with programs that print recorded figures: no time passes."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -197,12 +198,13 @@ class Tool(unittest.TestCase):
             texts.append(json.dumps(output))
         self.outputs(tree, name, texts)
 
-    def bench(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def bench(self, *arguments: str,
+              base: str = "v11.0") -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [str(ROOT / "tools/bench"), "--results",
              str(self.dir / "realtime.json"), *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
-            universal_newlines=True)
+            universal_newlines=True, env={**os.environ, "BASE": base})
 
     def all(self) -> List[str]:
         return [word for tree in ("stock", "series", "peer")
@@ -230,6 +232,23 @@ class Tool(unittest.TestCase):
                       (self.dir / "realtime.md").read_text())
         done = self.bench("--bars")
         self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_base_without_a_peer(self) -> None:
+        """And whose IOThreads do not wait in io_uring."""
+        self.names([*NAMES, "opt-qd1"])
+        for tree, iops, cpu in (("stock", 1000, 1000), ("series", 999, 800)):
+            self.figures(tree, "opt-qd1", (iops, cpu))
+        programs = self.all()[:4]
+        done = self.bench(*programs, base="v10.0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("pass        epoll: CPU mean 0.800", done.stdout)
+        self.assertNotIn("11.1", done.stdout)
+        made = load(self.dir / "realtime.json")
+        self.assertEqual(made.variants(), ["stock", "series-w3"])
+        self.assertEqual(made.monitors(), ["epoll", "poll"])
+        self.assertEqual(made.scenarios("poll"), ["opt-qd1"])
+        self.assertIn("all programs or none: --stock, --series\n",
+                      self.bench(*self.all(), base="v10.0").stderr)
 
     def test_order(self) -> None:
         """All take turns, and each is first as often as the others."""

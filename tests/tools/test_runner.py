@@ -24,7 +24,7 @@ class Runner(ToyRoot):
     """tools/test, with stand-ins for the steps that it runs."""
 
     STEPS = ("check-tools", "check-series", "checkout", "build", "check-unit",
-             "check-iotests", "check-build", "check-sanitizers")
+             "check-iotests", "check-build", "check-sanitizers", "lab")
 
     def setUp(self) -> None:
         super().setUp()

@@ -14,6 +14,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 CACHE = BUILD / "cache"
+DEFAULT_BASE = "v11.0"
 
 
 class ToolError(Exception):
@@ -141,7 +142,7 @@ def load_base(name: str) -> Base:
 
 def default_base() -> str:
     """The base that is meant when none is named."""
-    return os.environ.get("BASE") or "v11.0"
+    return os.environ.get("BASE") or DEFAULT_BASE
 
 
 def clean_env(extra: Optional[Dict[str, str]] = None) -> Dict[str, str]:

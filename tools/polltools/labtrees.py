@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Dict, Mapping, Optional, Sequence
 
 from . import build, prepare, repo
-from .common import Base, ToolError, default_base, load_base, say, shown
+from .common import (DEFAULT_BASE, ROOT, Base, ToolError, default_base,
+                     load_base, say, shown)
 
 VARIANTS = ("stock", "series", "peer")
+RESULTS = ROOT / "bench" / "results"
 # The work tree of the benchmarks: build/<base>/lab/src, built in .../obj.
 NAME = "lab"
 # What a patch may touch and still change nothing that it measures.
@@ -62,13 +64,24 @@ def peer_of(base: Base) -> Base:
     return load_base(name)
 
 
-def programs(target: str,
-             variants: Sequence[str] = VARIANTS) -> Dict[str, Path]:
-    """Build a program such as tests/bench/aio-poll-lab in each tree."""
-    base = load_base(default_base())
+def variants_of(base: Base) -> Sequence[str]:
+    """What there is to compare on this base: not every one has a peer."""
     if base.bench_only:
         raise ToolError(f"BASE={base.name} is a peer only, without the "
                         "series; leave BASE away, or name another one")
+    return VARIANTS if base.config["base"].get("peer") else VARIANTS[:-1]
+
+
+def results_path(base: Base, name: str) -> Path:
+    """Where the figures of this base are committed."""
+    suffix = "" if base.name == DEFAULT_BASE else f"-{base.name}"
+    return RESULTS / f"{name}{suffix}.json"
+
+
+def programs(base: Base, target: str,
+             variants: Sequence[str]) -> Dict[str, Path]:
+    """Build a program such as tests/bench/aio-poll-lab in each tree."""
+    variants_of(base)
     made = {}
     for variant in variants:
         obj = _build_dir(base, variant, target)

@@ -83,18 +83,19 @@ class Repo:
 
 
 @contextmanager
-def scratch_repo(objects_of: Path) -> Iterator[Repo]:
-    """A throw-away repository that reads another one's objects.
+def scratch_repo(*objects_of: Path) -> Iterator[Repo]:
+    """A throw-away repository that reads the objects of others.
 
     New objects, index and configuration are its own and vanish with it.
     """
-    git_dir = Repo(objects_of).text("rev-parse", "--path-format=absolute",
-                                    "--git-common-dir")
+    git_dirs = [Repo(path).text("rev-parse", "--path-format=absolute",
+                                "--git-common-dir") for path in objects_of]
     BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=BUILD) as name:
         path = Path(name)
         run(["git", "init", "--quiet", "--bare", path], env=clean_env())
-        (path / "objects/info/alternates").write_text(f"{git_dir}/objects\n")
+        (path / "objects/info/alternates").write_text(
+            "".join(f"{git_dir}/objects\n" for git_dir in git_dirs))
         # The hunk headers must not depend on whether this version of git
         # reads attributes from a tree.
         (path / "info").mkdir(exist_ok=True)
