@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Dict, Iterator, List, Mapping
 
 from labfigures import (BARS, PEER_DEFAULT, PROFILES, SELF_NOTIFY,
-                        SERIES_DEFAULT, STOCK, Comparison, Results, compare)
+                        SERIES_DEFAULT, SERIES_URING, STOCK, Comparison,
+                        Results, compare)
 
 WEIGHTS = (1, 2, 3, 4, 6)
 # Two neighbouring weights may differ by so much in the wrong direction
@@ -117,6 +118,8 @@ def judge(results: Results) -> List[Verdict]:
         for selfnotify in SELF_NOTIFY:
             if {STOCK, SERIES_DEFAULT} <= have:
                 verdicts += against_stock(results, profile, selfnotify)
+            if {STOCK, SERIES_URING} <= have:
+                verdicts += on_uring(results, profile, selfnotify)
             if {PEER_DEFAULT, SERIES_DEFAULT} <= have:
                 verdicts += against_peer(results, profile, selfnotify)
             if {STOCK, *(f"series-w{w}" for w in WEIGHTS)} <= have:
@@ -138,16 +141,30 @@ def against_stock(results: Results, profile: str,
 
     bars = ratios(results.names(lambda group: group == BARS))
     others = ratios(results.names(lambda group: group != BARS))
-    yield at_least(where, "IOPS mean", bars.mean_iops(), 1.0)
-    yield at_least(where, "IOPS worst", bars.worst_iops()[0], 0.99,
-                   bars.worst_iops()[1])
-    yield at_most(where, "CPU mean", bars.mean_cpu(), 0.875)
-    yield at_most(where, "CPU worst", bars.worst_cpu()[0], 1.22,
-                  bars.worst_cpu()[1])
+    yield from of_bars(where, bars)
     yield at_least(where, "IOPS worst, other scenarios",
                    others.worst_iops()[0], 0.98, others.worst_iops()[1])
     yield at_least(where, "IOPS of " + DEPTH_ONE, bars.iops[DEPTH_ONE], 1.0)
     yield at_most(where, "CPU of " + DEPTH_ONE, bars.cpu[DEPTH_ONE], 0.6)
+
+
+def on_uring(results: Results, profile: str,
+             selfnotify: int) -> Iterator[Verdict]:
+    """Waiting in io_uring is as good as stock on its better fd monitor, which
+    is the one without polling from user space."""
+    yield from of_bars(
+        place(profile, selfnotify) + ", io_uring",
+        compare(results, SERIES_URING, STOCK, profile, selfnotify,
+                results.names(lambda group: group == BARS)))
+
+
+def of_bars(where: str, ratios: Comparison) -> Iterator[Verdict]:
+    yield at_least(where, "IOPS mean", ratios.mean_iops(), 1.0)
+    yield at_least(where, "IOPS worst", ratios.worst_iops()[0], 0.99,
+                   ratios.worst_iops()[1])
+    yield at_most(where, "CPU mean", ratios.mean_cpu(), 0.875)
+    yield at_most(where, "CPU worst", ratios.worst_cpu()[0], 1.22,
+                  ratios.worst_cpu()[1])
 
 
 def against_peer(results: Results, profile: str,

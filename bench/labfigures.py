@@ -19,6 +19,9 @@ SELF_NOTIFY = (0, 3)
 STOCK, OFF, SPIN = "stock", "off", "spin"
 PEER_DEFAULT = "peer-w3"
 SERIES_DEFAULT = "series-w3"
+# The same on the fd monitor that is like io_uring
+ON_URING = "-uring"
+SERIES_URING = SERIES_DEFAULT + ON_URING
 # The scenarios that the estimator is judged by
 BARS = "bars"
 

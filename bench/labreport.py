@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import List
 
-from labfigures import (BARS, PEER_DEFAULT, PROFILES, SELF_NOTIFY,
+from labfigures import (BARS, ON_URING, PEER_DEFAULT, PROFILES, SELF_NOTIFY,
                         SERIES_DEFAULT, STOCK, Comparison, Results, RunKey,
                         compare)
 
@@ -18,6 +18,8 @@ TITLES = {
 
 def title(variant: str) -> str:
     """A variant as the reader knows it."""
+    if variant.endswith(ON_URING):
+        return f"{title(variant[:-len(ON_URING)])}, waits in io_uring"
     if variant.startswith("series-w"):
         return f"series, poll-weight {variant[8:]}"
     if variant.startswith("peer-w"):

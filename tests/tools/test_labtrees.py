@@ -7,12 +7,17 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 from typing import List
 
 from toyroot import BASE, ROOT, VERSION, ToyRoot
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+from polltools.arch import host  # noqa: E402
 
 CONFIGURE = """\
 #!/bin/sh
@@ -375,14 +380,15 @@ class Runner(Toy):
             (self.root / "tools" / name).write_text(
                 f"#!/bin/sh\necho '{name}' \"$BASE${{QEMU_SRC+ mine}}: $*\"\n"
                 "echo 2 passed, 0 failed\n")
-        text = self.run_tool("test", "toy", status=1, QEMU_SRC="mine")
+        text = self.run_tool("test", "--arch", host(), "toy", status=1,
+                             QEMU_SRC="mine")
         self.assertEqual([line.split()[1] for line in text.splitlines()
                           if line.startswith("===")],
                          ["tools:", "series:", "peer-series:",
                           "toyold-series:", "checkout:", "build:", "unit:",
                           "iotests:", "steps:", "peer-steps:", "lab:",
                           "toyold-unit:", "toyold-lab:", "sanitizers:",
-                          "guest:"])
+                          "guest:", "fio:"])
         for line in ("check-series toy mine: toy", "check-unit toy mine: toy",
                      "check-series toypeer: toypeer",
                      "check-series toyold: toyold",

@@ -47,7 +47,7 @@ class Runner(ToyRoot):
         text = self.tool("test")
         # Steps that prepare others count nothing; guests of two kinds do.
         self.assertEqual(self.last_line(text),
-                         "22 passed, 0 failed, 2 skipped")
+                         "28 passed, 0 failed, 2 skipped")
         table = (self.root / "build/toy/test-times.md").read_text()
         self.assertIn(table, text)
         self.assertIn(f"| {GUESTS['x86_64']} | 0.0 | 5 | 0 | 1 | 0 |", table)
@@ -71,7 +71,7 @@ class Runner(ToyRoot):
         self.assertIn(f"=== {GUESTS['s390x']}:", text)
         self.assertNotIn(f"=== {GUESTS['x86_64']}:", text)
         self.assertEqual(self.last_line(text),
-                         "17 passed, 0 failed, 1 skipped")
+                         "19 passed, 0 failed, 1 skipped")
         self.assertIn("'vax'", self.tool("test", "--arch", "vax", status=2))
 
     def test_failure_does_not_stop_the_others(self) -> None:
@@ -79,23 +79,23 @@ class Runner(ToyRoot):
         text = self.tool("test", status=1)
         self.assertIn("=== guest", text)
         self.assertEqual(self.last_line(text),
-                         "21 passed, 3 failed, 2 skipped")
+                         "27 passed, 3 failed, 2 skipped")
 
     def test_step_without_a_count_has_failed(self) -> None:
         self.step("tools/check-unit", "exit 0")
         self.assertEqual(self.last_line(self.tool("test", status=1)),
-                         "20 passed, 1 failed, 2 skipped")
+                         "26 passed, 1 failed, 2 skipped")
 
     def test_exit_status_without_a_failure_counts(self) -> None:
         self.step("tools/build", "exit 1")
         self.step("tools/check-unit", "echo 2 passed, 0 failed; exit 1")
         self.assertEqual(self.last_line(self.tool("test", status=1)),
-                         "22 passed, 3 failed, 2 skipped")
+                         "28 passed, 3 failed, 2 skipped")
 
     def test_missing_step_has_failed(self) -> None:
         (self.root / "tests/e2e/run").unlink()
         text = self.tool("test", status=1)
-        self.assertEqual(self.last_line(text), "12 passed, 2 failed")
+        self.assertEqual(self.last_line(text), "18 passed, 2 failed")
 
     def test_check(self) -> None:
         text = self.tool("test", "--check")
