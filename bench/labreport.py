@@ -58,8 +58,9 @@ def summary(results: Results, bars: bool, selfnotify: int) -> str:
         if variant == STOCK:
             continue
         cells = [cell(compare(results, variant, STOCK, profile, selfnotify,
-                              names)) for profile in PROFILES
-                 if RunKey(variant, profile, selfnotify) in results.runs]
+                              names))
+                 if RunKey(variant, profile, selfnotify) in results.runs
+                 else "" for profile in PROFILES]
         lines.append(f"| {title(variant)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
