@@ -24,8 +24,8 @@ KNOWN_MISSES: Dict[str, Dict[str, float]] = {
         "default, self-notification on: IOPS worst, other scenarios": 0.954,
         "vm, self-notification on: IOPS worst, other scenarios": 0.899,
     },
-    # Waiting in io_uring, 11.1 hardly polls: it takes little CPU time there,
-    # and does up to 64 % fewer requests
+    # Waiting in io_uring, 11.1 hardly polls: in some loads it takes half of the
+    # CPU time or less, and does up to 21 % fewer requests
     "v11.0": {
         "metal, self-notification off, io_uring: CPU worst": 1.235,
         "metal, self-notification off, to 11.1: CPU mean": 0.907,

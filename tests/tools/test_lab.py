@@ -207,7 +207,7 @@ class Tool(unittest.TestCase):
         # One line with the count for both
         done = self.lab("--bars", "--check", *self.all())
         self.assertEqual(done.stdout.count(" passed, "), 1)
-        self.assertTrue(done.stdout.endswith("219 passed, 0 failed\n"),
+        self.assertTrue(done.stdout.endswith("260 passed, 0 failed\n"),
                         done.stdout)
 
     def test_known_miss(self) -> None:
@@ -229,7 +229,7 @@ class Tool(unittest.TestCase):
                       "other scenarios 0.960 (other), bar >= 0.980, listed "
                       "with 0.960\n", done.stdout)
         self.assertTrue(done.stdout.endswith(
-            "90 passed, 0 failed, 12 known misses\n"), done.stdout)
+            "114 passed, 0 failed, 12 known misses\n"), done.stdout)
 
     def test_weight_that_is_not_monotone(self) -> None:
         self.lab(*self.all())
