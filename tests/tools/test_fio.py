@@ -667,8 +667,8 @@ MPSTAT = """\
 class Host(Temp):
 
     def test_threads_of_a_process(self) -> None:
-        start = host.thread_cpu_ns(os.getpid())[os.getpid()]
-        while host.thread_cpu_ns(os.getpid())[os.getpid()] == start:
+        start = host.all_threads_cpu_ns(os.getpid())[os.getpid()]
+        while host.all_threads_cpu_ns(os.getpid())[os.getpid()] == start:
             pass
 
     def test_threads_without_a_role_are_other(self) -> None:

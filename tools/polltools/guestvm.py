@@ -26,6 +26,7 @@ from .arch import ARCHES, arch_of, host
 from .common import BUILD, CACHE, ToolError, default_base
 from .guestsetup import Setup as Setup
 from .guestsetup import add_arguments as add_arguments
+from .machine import thread_cpu_ns
 
 # Behind PYTHONPATH: the tree that is built, and Debian's modules, which the
 # python3 that comes first in PATH may not know.
@@ -252,20 +253,6 @@ class Guest:
         """Return the CPU time that an IOThread has used so far."""
         return thread_cpu_ns(self.vm.get_pid(),
                              self.iothread(name)["thread-id"])
-
-
-def thread_cpu_ns(pid: Optional[int], tid: int) -> int:
-    """Return the CPU time of a thread; ticks if the kernel has no more."""
-    task = Path(f"/proc/{pid}/task/{tid}")
-    try:
-        run_ns = int((task / "schedstat").read_text().split()[0])
-    except OSError:
-        run_ns = 0
-    if run_ns:
-        return run_ns
-    fields = (task / "stat").read_text().rpartition(")")[2].split()
-    ticks = int(fields[11]) + int(fields[12])
-    return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def disk_args(setup: Setup, path: Path, aio: str, *, iothread: str = "iot0",

@@ -8,7 +8,7 @@ import os
 import platform
 import struct
 from pathlib import Path
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, Optional
 
 from .common import say
 
@@ -56,3 +56,17 @@ def facts(idle: str) -> Dict[str, Any]:
         if name == "flags" and "hypervisor" in value.split():
             found["virtual machine"] = "yes"
     return found
+
+
+def thread_cpu_ns(pid: Optional[int], tid: int) -> int:
+    """Return the CPU time of a thread; ticks if the kernel has no more."""
+    task = Path(f"/proc/{pid}/task/{tid}")
+    try:
+        run_ns = int((task / "schedstat").read_text().split()[0])
+    except OSError:
+        run_ns = 0
+    if run_ns:
+        return run_ns
+    fields = (task / "stat").read_text().rpartition(")")[2].split()
+    ticks = int(fields[11]) + int(fields[12])
+    return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")

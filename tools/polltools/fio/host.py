@@ -24,28 +24,16 @@ TRACE_INSTANCE = "poll-weight-fio"
 
 # --- CPU time ----------------------------------------------------------------
 
-def thread_cpu_ns(pid: int) -> Dict[int, int]:
+def all_threads_cpu_ns(pid: int) -> Dict[int, int]:
     """The CPU time that each thread of a process has used so far."""
     times = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
-            times[int(task.name)] = _task_ns(task)
+            times[int(task.name)] = machine.thread_cpu_ns(
+                pid, int(task.name))
         except (OSError, IndexError):
             continue  # It has just ended
     return times
-
-
-def _task_ns(task: Path) -> int:
-    """schedstat has nanoseconds; not every kernel has schedstat."""
-    try:
-        run_ns = int((task / "schedstat").read_text().split()[0])
-    except OSError:
-        run_ns = 0
-    if run_ns:
-        return run_ns
-    fields = (task / "stat").read_text().rpartition(")")[2].split()
-    ticks = int(fields[11]) + int(fields[12])
-    return ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def cpu_ticks(text: str) -> Dict[str, int]:
@@ -127,7 +115,7 @@ class Observation:
             if shutil.which("mpstat") else None)
         self._exits = self.exits.counts()
         self._ticks = self._read_ticks()
-        self._threads = thread_cpu_ns(self.pid)
+        self._threads = all_threads_cpu_ns(self.pid)
         self._start = time.monotonic()
         return self
 
@@ -148,7 +136,7 @@ class Observation:
 
     def _finish(self) -> None:
         elapsed_s = time.monotonic() - self._start
-        after = thread_cpu_ns(self.pid)
+        after = all_threads_cpu_ns(self.pid)
         ticks = self._read_ticks()
         exits = self.exits.counts()
         spent = {tid: ns - self._threads.get(tid, 0)
