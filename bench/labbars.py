@@ -5,7 +5,7 @@ and with the peer, upstream 11.1."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Iterator, List, Mapping
+from typing import Dict, Iterator, List, Mapping, Tuple
 
 from labfigures import (BARS, PEER_DEFAULT, PROFILES, SELF_NOTIFY,
                         SERIES_DEFAULT, SERIES_URING, STOCK, Comparison,
@@ -93,6 +93,13 @@ def grades(verdicts: List[Verdict], known: Mapping[str, float],
                        "it, but there is no such bar")
                  for name in known if name not in names]
     return made
+
+
+def counts(graded: List[Grade]) -> Tuple[int, int, int]:
+    """How many bars are reached, are missed, and are known to be missed."""
+    passed, failed, known = (sum(one.grade == kind for one in graded)
+                             for kind in (PASS, FAIL, KNOWN))
+    return passed, failed, known
 
 
 def grade(verdict: Verdict, known: Mapping[str, float]) -> Grade:

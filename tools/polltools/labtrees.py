@@ -10,9 +10,10 @@ Only the programs are built, with the tools' configuration: no emulator.
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
-from typing import Dict, Mapping, Optional, Sequence
+from typing import Dict, Optional, Sequence
 
 from . import build, prepare, repo
 from .common import (DEFAULT_BASE, ROOT, Base, ToolError, default_base,
@@ -90,11 +91,13 @@ def programs(base: Base, target: str,
     return made
 
 
-def named_programs(paths: Mapping[str, Optional[Path]],
+def named_programs(wanted: argparse.Namespace,
                    target: str) -> Dict[str, Path]:
-    """The programs that the user has built, of those trees that are named."""
+    """The programs that the user has built, of those trees that are named:
+    the options --stock, --series and --peer."""
     programs = {}
-    for variant, path in paths.items():
+    for variant in VARIANTS:
+        path: Optional[Path] = getattr(wanted, variant)
         if path is None:
             continue
         if not os.access(path, os.X_OK) or path.is_dir():
