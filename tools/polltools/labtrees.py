@@ -73,6 +73,11 @@ def variants_of(base: Base) -> Sequence[str]:
     return VARIANTS if base.config["base"].get("peer") else VARIANTS[:-1]
 
 
+def iothread_monitor(base: Base) -> str:
+    """The fd monitor that IOThreads of this base wait in."""
+    return base.config["base"].get("iothread-monitor", "io_uring")
+
+
 def results_path(base: Base, name: str) -> Path:
     """Where the figures of this base are committed."""
     suffix = "" if base.name == DEFAULT_BASE else f"-{base.name}"

@@ -19,6 +19,9 @@ from ..common import ToolError
 
 SOCKET = "fio"  # in the directory of the connection
 PORT = 8765     # fio's own
+# To get a connection; and beyond the time that fio is asked to run.
+CONNECT_LIMIT_S = 30
+JOB_LIMIT_S = 120
 
 
 class FioError(ToolError):

@@ -18,13 +18,11 @@ from .. import guestvm
 from ..common import say
 from ..guestvm import QMP_ERRORS, Guest, GuestError
 from . import host
-from .client import PORT, SOCKET, Client, FioError
+from .client import (CONNECT_LIMIT_S, JOB_LIMIT_S, PORT, SOCKET, Client,
+                     FioError)
 from .matrix import Cell, Hardware, Variant
-from .pool import Bench
+from .pool import Bench, roles_of
 
-CONNECT_LIMIT_S = 30
-# Beyond the time that fio is asked to run.
-JOB_LIMIT_S = 120
 DEVICE = "/dev/vport0p2"
 
 
@@ -124,13 +122,7 @@ class FioGuest:
         self._temp.cleanup()
 
     def roles(self) -> Dict[int, str]:
-        """What the threads of QEMU are for, IOThreads first."""
-        found: Dict[int, str] = {}
-        for thread in self._qmp("query-iothreads"):
-            found[thread["thread-id"]] = "iothreads"
-        for cpu in self._qmp("query-cpus-fast"):
-            found[cpu["thread-id"]] = "vcpus"
-        return found
+        return roles_of(self._qmp)
 
     def stop(self) -> None:
         if not self.stopped:

@@ -39,6 +39,16 @@ class Bench(NamedTuple):
         return self.programs[variant.qemu]
 
 
+def roles_of(qmp: Callable[[str], Any]) -> Dict[int, str]:
+    """What the threads of a QEMU are for, IOThreads first."""
+    found: Dict[int, str] = {}
+    for thread in qmp("query-iothreads"):
+        found[thread["thread-id"]] = "iothreads"
+    for cpu in qmp("query-cpus-fast"):
+        found[cpu["thread-id"]] = "vcpus"
+    return found
+
+
 class Loaded(Protocol):
     """A guest that can be measured; ToolError when it cannot any more."""
 

@@ -5,7 +5,6 @@ while it runs; nothing is booted, stopped or pinned."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import socket
@@ -16,15 +15,14 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from ..common import ToolError
-from .client import PORT, SOCKET, Client
+from ..source import sha256
+from .client import CONNECT_LIMIT_S, JOB_LIMIT_S, PORT, SOCKET, Client
 from .matrix import Cell, Hardware, Matrix, MatrixError, Variant
-from .pool import Program
+from .pool import Program, roles_of
 
 PID_DIR = Path("/run/libvirt/qemu")
-CONNECT_LIMIT_S = 30
 # A refused connection is closed within this; one that stays open is served.
 REFUSED_WITHIN_S = 0.5
-JOB_LIMIT_S = 120
 # Nobody is there to answer a question.
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20")
 
@@ -71,7 +69,7 @@ class Domain:
         version = self.qmp("query-version")["qemu"]
         binary = Path(f"/proc/{self.pid}/exe")
         try:
-            digest = hashlib.sha256(binary.read_bytes()).hexdigest()
+            digest = sha256(binary)
         except OSError as error:
             raise RemoteError(f"{binary}: {error.strerror}") from error
         return Program(f"domain {self.name}", ".".join(
@@ -86,10 +84,7 @@ class Domain:
                 for thread in self.qmp("query-iothreads")}
 
     def roles(self) -> Dict[int, str]:
-        found = {tid: "iothreads" for tid in self.iothreads().values()}
-        for cpu in self.qmp("query-cpus-fast"):
-            found[cpu["thread-id"]] = "vcpus"
-        return found
+        return roles_of(self.qmp)
 
     def apply(self, variant: Variant) -> None:
         for iothread in self.iothreads():

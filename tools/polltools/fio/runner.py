@@ -6,7 +6,6 @@ where it was."""
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from ..common import ToolError, say, shown
+from ..source import sha256
 from . import client, host, pool
 from .matrix import Hardware, Matrix, Run, Variant
 from .pool import Bench, Loaded, Pool, Program
@@ -87,7 +87,7 @@ def describe(program: str) -> Program:
                               stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True).stdout
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = sha256(path)
     except (OSError, subprocess.CalledProcessError) as error:
         raise ToolError(f"{program} is no QEMU that can be run ({error}); "
                         '"make qemu" builds one') from error
@@ -219,9 +219,12 @@ class Runner:
                         f"{value}; take another directory with OUT=, or "
                         "remove that one")
 
-    def run(self) -> int:
-        """All that is left; the number of runs that failed."""
+    def run(self, beside: Optional[Dict[str, Dict[str, Any]]] = None) -> int:
+        """All that is left; the number of runs that failed.  What the report
+        has to know besides is written when the runs that are kept fit."""
         self.check_kept()
+        for name, data in (beside or {}).items():
+            write(self.out / name, data)
         matrix = self.bench.matrix
         left = todo(matrix, self.out)
         say(f"{left.done} of {left.total} runs are done; the others take "
