@@ -369,6 +369,20 @@ class Running(Temp):
         self.assertEqual(self.log[-1].split()[-1], "ends")
         self.assertEqual(self.run_it(), 0)
 
+    def test_two_at_once(self) -> None:
+        """The second changes nothing and says why."""
+        with runner.alone(self.dir / "out"):
+            with self.assertRaisesRegex(ToolError, "out is in use by another"):
+                self.run_it()
+        self.assertEqual(self.log, [])
+        self.assertEqual(self.files(), [])
+        self.assertEqual(self.run_it(), 0)
+
+    def test_directory_that_cannot_be_used(self) -> None:
+        (self.dir / "out").touch()
+        with self.assertRaisesRegex(ToolError, "out cannot be used: File ex"):
+            self.run_it()
+
     def test_little_memory(self) -> None:
         """One guest at a time; the other one is booted when it is due."""
         with mock.patch.object(pool, "available_mib", lambda: 600):

@@ -5,13 +5,15 @@ where it was."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import json
 import os
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from ..common import ToolError, say, shown
 from ..source import sha256
@@ -55,6 +57,26 @@ def write(path: Path, data: Dict[str, Any]) -> None:
                 if error.errno == errno.ENOSPC else "")
         raise ToolError(f"{shown(path)} cannot be written: "
                         f"{error.strerror}{more}") from error
+
+
+@contextlib.contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Two matrices at once must not share results or disks."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ToolError(f"{shown(directory)} cannot be used: "
+                        f"{error.strerror}") from error
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise ToolError(f"{shown(directory)} is in use by another run of "
+                        "tools/fio; wait until that has ended, or take other "
+                        "directories with OUT= and WORK=") from error
+    finally:
+        os.close(held)
 
 
 def _forget(path: Path) -> None:
@@ -222,8 +244,12 @@ class Runner:
     def run(self, beside: Optional[Dict[str, Dict[str, Any]]] = None) -> int:
         """All that is left; the number of runs that failed.  What the report
         has to know besides is written when the runs that are kept fit."""
+        with alone(self.out):
+            return self._run(beside or {})
+
+    def _run(self, beside: Dict[str, Dict[str, Any]]) -> int:
         self.check_kept()
-        for name, data in (beside or {}).items():
+        for name, data in beside.items():
             write(self.out / name, data)
         matrix = self.bench.matrix
         left = todo(matrix, self.out)
