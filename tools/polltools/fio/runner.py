@@ -69,14 +69,19 @@ def alone(directory: Path) -> Iterator[None]:
         raise ToolError(f"{shown(directory)} cannot be used: "
                         f"{error.strerror}") from error
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(held, directory)
         yield
+    finally:
+        os.close(held)
+
+
+def _lock(held: int, directory: Path) -> None:
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise ToolError(f"{shown(directory)} is in use by another run of "
                         "tools/fio; wait until that has ended, or take other "
                         "directories with OUT= and WORK=") from error
-    finally:
-        os.close(held)
 
 
 def _forget(path: Path) -> None:
